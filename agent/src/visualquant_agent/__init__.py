@@ -1,0 +1,1 @@
+"""The device side of visualquant: runs models and streams what happened."""

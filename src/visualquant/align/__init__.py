@@ -1,0 +1,1 @@
+"""Alignment of two graphs by meaning."""

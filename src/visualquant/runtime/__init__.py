@@ -1,0 +1,1 @@
+"""Runners: where models are executed."""

@@ -1,0 +1,1 @@
+"""The pipeline from two paths to a report, and the archive."""

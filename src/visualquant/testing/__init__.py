@@ -1,0 +1,1 @@
+"""Helpers for authors of readers: model builders, strategies, conformance classes."""
