@@ -6,11 +6,10 @@ import os
 import platform
 from pathlib import Path
 
-# Features that change which integer kernel ONNX Runtime picks, x86-64 first, then aarch64.
-KERNEL_FEATURES = frozenset(
-    ("avx", "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "f16c")
-    + ("asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "sme")
-)
+# Features that change which integer kernel ONNX Runtime picks.
+_X86 = ("avx", "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "f16c")
+_ARM = ("asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "sme")
+KERNEL_FEATURES = frozenset(_X86 + _ARM)
 
 
 def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
