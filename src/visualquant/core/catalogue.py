@@ -271,6 +271,14 @@ _TABLE: tuple[tuple[str, Area, str, str, str, str], ...] = (
         "shape and type of scale and zero point against the tensor",
     ),
     (
+        "SCALE_VALUE",
+        "graph and scheme",
+        "a scale that is zero, negative, denormal or no number",
+        "Codes times such a scale are 0, NaN, of the wrong sign, or flushed to 0 by processors without denormals.",
+        "Clamp scales from below when quantizing, and look for NaN in the calibration data.",
+        "the values of every scale in the file",
+    ),
+    (
         "OPSET_TOO_OLD",
         "graph and scheme",
         "the file uses an attribute or type that its opset lacks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,6 @@ def sparkline(counts: npt.NDArray[Any], width: int = 16, *, unicode: bool = True
     if counts.size == 0 or counts.sum() == 0:
         return " " * width
     edges = np.linspace(0, counts.size, width + 1).astype(int)
-    pooled = np.array([counts[a : max(b, a + 1)].sum() for a, b in zip(edges[:-1], edges[1:], strict=True)], np.float64)
+    pooled = np.array([counts[a : max(b, a + 1)].sum() for a, b in itertools.pairwise(edges)], np.float64)
     height = np.ceil(np.sqrt(pooled / pooled.max()) * (len(ramp) - 1)).astype(int)
     return "".join(ramp[h] for h in height)
