@@ -39,6 +39,7 @@ _SAME = frozenset(
         "BFPQuantizeDequantize",
         "MXQuantizeDequantize",
         "FakeQuantize",
+        "Clip",
         "TRT_FP8QuantizeLinear",
         "TRT_INT4QuantizeLinear",
     }

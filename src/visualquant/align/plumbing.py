@@ -89,16 +89,30 @@ class Plumbing:
 
     def _host(self, which: int, side: Side, tied: dict[NodeId, NodeId]) -> None:
         """Give untied plumbing to the compute node whose output or weight it carries."""
-        for node_id in side.order:
+        hosts: dict[NodeId, NodeId] = {}
+        for node_id in reversed(side.order):
             kind = side.kinds[node_id]
-            if kind == "compute" or node_id in tied:
+            if kind == "compute":
+                hosts[node_id] = node_id
                 continue
             host = self._producer_host(side, node_id) if kind != "static" else None
-            if host is None:
-                host = self._reader_host(side, node_id)
+            if host is None:  # NOTE: readers come first here, and scales follow the integer product they scale
+                host = next(
+                    (
+                        hosts[u]
+                        for o in side.outputs(node_id)
+                        if o is not None
+                        for u, _ in side.readers[o]
+                        if u in hosts
+                    ),
+                    None,
+                )
             if host is None:
                 host = self._producer_host(side, node_id)
             if host is not None:
+                hosts[node_id] = host
+        for node_id, host in hosts.items():
+            if host != node_id and node_id not in tied:
                 self.groups.join((which, node_id), (which, host))
 
     def _producer_host(self, side: Side, node_id: NodeId) -> NodeId | None:
@@ -115,21 +129,6 @@ class Plumbing:
                 and side.kinds[made] == "compute"
             ):
                 return made
-        return None
-
-    def _reader_host(self, side: Side, node_id: NodeId) -> NodeId | None:
-        todo, seen = [node_id], {node_id}
-        while todo:
-            following = []
-            for current in todo:
-                for out in side.outputs(current):
-                    for user, _ in side.readers[out] if out is not None else ():
-                        if side.kinds[user] == "compute":
-                            return user
-                        if user not in seen:
-                            seen.add(user)
-                            following.append(user)
-            todo = following
         return None
 
 
