@@ -1,0 +1,336 @@
+"""Values of constant sub-graphs, element by element, so that a sketch of a large weight reads little of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
+from visualquant.core.quant import QuantSite
+from visualquant.core.trace import const_ints
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+Shape = tuple[int, ...]
+
+_SAME = frozenset(
+    {
+        "Identity",
+        "Cast",
+        "CastLike",
+        "Dropout",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        # NOTE: a weight that is quantized when the model runs still has its float values here; what the rounding
+        # changes is far below what a fingerprint can see.
+        "QuantizeLinear",
+        "Quant",
+        "BipolarQuant",
+        "IntQuant",
+        "FloatQuant",
+        "ExtendedQuantizeLinear",
+        "BFPQuantizeDequantize",
+        "MXQuantizeDequantize",
+        "FakeQuantize",
+        "Clip",
+        "TRT_FP8QuantizeLinear",
+        "TRT_INT4QuantizeLinear",
+    }
+)
+_DEQUANTIZE = frozenset(
+    {"DequantizeLinear", "ExtendedDequantizeLinear", "TRT_FP8DequantizeLinear", "TRT_INT4DequantizeLinear"}
+)
+_QUANTIZE = frozenset({"QuantizeLinear", "ExtendedQuantizeLinear", "TRT_FP8QuantizeLinear", "TRT_INT4QuantizeLinear"})
+_BINARY = {"Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Div": np.divide}
+_UNARY: dict[str, Any] = {"Neg": np.negative, "Reciprocal": np.reciprocal, "Sqrt": np.sqrt, "Exp": np.exp}
+_MAX_DEPTH = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operand:
+    """A constant operand whose elements can be asked for.
+
+    Attributes:
+        shape: as the reader sees it.
+        value: the value at the slot, for operands of the graph.
+        site: the site that decodes it, where one does.
+    """
+
+    shape: Shape
+    value: ValueId | None = None
+    site: QuantSite | None = None
+
+
+class Folder:
+    """Evaluates constants of one graph lazily."""
+
+    def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
+        self.graph = graph
+        self._shapes: dict[ValueId, Shape | None] = {}
+        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self._sites: dict[tuple[NodeId, int], QuantSite] = {}
+        for site in sites:
+            if (
+                site.role != "activation"
+                and site.reader is not None
+                and site.params is not None
+                and site.problem is None
+            ):
+                self._sites.setdefault((site.reader, site.slot), site)
+
+    def operand(self, node: NodeView, slot: int) -> Operand | None:
+        """The constant operand at a slot, None where it is computed from data or can't be followed."""
+        site = self._sites.get((node.id, slot))
+        if site is not None and site.codes is not None:
+            shape = site.codes.shape
+            for step in site.view:
+                shape = (
+                    step.apply(np.empty(shape, np.bool_)).shape
+                    if math.prod(shape) < 1 << 24
+                    else _after(step.kind, step.args, shape)
+                )
+            return Operand(shape, node.input(slot), site)
+        value = node.input(slot)
+        if value is None:
+            return None
+        shape_or_none = self.shape(value)
+        return None if shape_or_none is None else Operand(shape_or_none, value)
+
+    def elements(self, operand: Operand, index: Index) -> Floats | None:
+        """The elements at flat positions of an operand, None where they are no numbers."""
+        if operand.site is not None:
+            return self._site_elements(operand.site, operand.shape, index)
+        assert operand.value is not None
+        return self.at(operand.value, index)
+
+    def shape(self, value: ValueId) -> Shape | None:
+        """The shape of a constant value, None for anything that is not constant or that can't be evaluated."""
+        if value not in self._shapes:
+            self._shapes[value] = None  # NOTE: ends recursion on damaged, cyclic graphs
+            self._shapes[value] = self._shape(value)
+        return self._shapes[value]
+
+    def array(self, value: ValueId) -> Floats | None:
+        """A whole constant as float64."""
+        shape = self.shape(value)
+        if shape is None:
+            return None
+        got = self.at(value, np.arange(math.prod(shape), dtype=np.int64))
+        return None if got is None else got.reshape(shape)
+
+    def _inner(self, value: ValueId) -> ValueId:
+        graph = self.graph
+        while (made := graph.values[value].producer) is not None and graph.nodes[made].is_call:
+            node = graph.nodes[made]
+            got = node.bodies[0].outputs[node.outputs.index(value)]
+            if got is None:
+                break
+            value = got
+        return value
+
+    def _shape(self, value: ValueId) -> Shape | None:
+        graph = self.graph
+        value = self._inner(value)
+        const = graph.const(value)
+        if const is not None:
+            return None if const.dtype.kind in ("string", "complex") else const.shape
+        made = graph.values[value].producer
+        if made is None:
+            return None
+        node = graph.nodes[made]
+        first = node.input(0)
+        if first is None or node.bodies:
+            return None
+        shape = self.shape(first)
+        if shape is None:
+            return None
+        op = node.op_type
+        if op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+            return self._moved(node, shape)
+        if op == "Transpose":
+            perm = node.ints_attribute("perm") or tuple(range(len(shape)))[::-1]
+            return tuple(shape[k] for k in perm) if sorted(perm) == list(range(len(shape))) else None
+        if op in _SAME or op in _DEQUANTIZE or op in _UNARY:
+            return shape
+        if op in _BINARY:
+            second = node.input(1)
+            other = None if second is None else self.shape(second)
+            try:
+                return None if other is None else np.broadcast_shapes(shape, other)
+            except ValueError:
+                return None
+        if op == "Concat":
+            shapes = [None if v is None else self.shape(v) for v in node.inputs]
+            if any(s is None or len(s) != len(shape) for s in shapes) or not shape:
+                return None
+            axis = node.int_attribute("axis", 0) % len(shape)
+            total = sum(s[axis] for s in shapes if s is not None)
+            return (*shape[:axis], total, *shape[axis + 1 :])
+        return None
+
+    def _moved(self, node: NodeView, shape: Shape) -> Shape | None:
+        from visualquant.core.trace import _reshaped
+
+        return _reshaped(self.graph, node, shape)
+
+    def at(self, value: ValueId, index: Index, depth: int = 0) -> Floats | None:
+        """Elements of a constant value at flat positions."""
+        graph = self.graph
+        value = self._inner(value)
+        const = graph.const(value)
+        if const is not None:
+            if id(const) not in self._arrays:
+                self._arrays[id(const)] = const.array().reshape(-1)
+            return self._arrays[id(const)][index].astype(np.float64)
+        made = graph.values[value].producer
+        shape = self.shape(value)
+        if made is None or shape is None or depth > _MAX_DEPTH:
+            return None
+        node = graph.nodes[made]
+        first = node.input(0)
+        assert first is not None
+        source = self.shape(first)
+        assert source is not None
+        op = node.op_type
+        if op == "Transpose":
+            perm = node.ints_attribute("perm") or tuple(range(len(source)))[::-1]
+            coords = np.unravel_index(index, shape)
+            back: list[Any] = [None] * len(perm)
+            for k, axis in enumerate(perm):
+                back[axis] = coords[k]
+            return self.at(first, _ravel(tuple(back), source, index), depth + 1)
+        if op in _SAME:
+            return self.at(first, index, depth + 1)
+        if op in _DEQUANTIZE:
+            return self._dequantized(node, first, source, index, depth)
+        if op in _UNARY:
+            got = self.at(first, index, depth + 1)
+            with np.errstate(all="ignore"):
+                return None if got is None else _UNARY[op](got)
+        if op in _BINARY:
+            second = node.input(1)
+            assert second is not None
+            other = self.shape(second)
+            assert other is not None
+            left = self.at(first, _broadcast(index, shape, source), depth + 1)
+            right = self.at(second, _broadcast(index, shape, other), depth + 1)
+            with np.errstate(all="ignore"):
+                return None if left is None or right is None else _BINARY[op](left, right)
+        if op == "Concat":
+            axis = node.int_attribute("axis", 0) % len(shape)
+            parts = np.unravel_index(index, shape)
+            out = np.empty(index.shape, np.float64)
+            start = 0
+            for part in node.inputs:
+                assert part is not None
+                size = self.shape(part)
+                assert size is not None
+                here = (parts[axis] >= start) & (coords[axis] < start + size[axis])
+                inner = [c[here] - (start if k == axis else 0) for k, c in enumerate(parts)]
+                got = self.at(part, _ravel(tuple(inner), size, index[here]), depth + 1)
+                if got is None:
+                    return None
+                out[here] = got
+                start += size[axis]
+            return out
+        return None
+
+    def _dequantized(self, node: NodeView, first: ValueId, shape: Shape, index: Index, depth: int) -> Floats | None:
+        behind = self.graph.producer_of(first)
+        if behind is not None and behind.op_type in _QUANTIZE:
+            return self.at(first, index, depth + 1)
+        codes = self.at(first, index, depth + 1)
+        if codes is None:
+            return None
+        for slot, sign in ((2, "zero"), (1, "scale")):
+            value = node.input(slot)
+            if value is None:
+                continue
+            side = self.shape(value)
+            if side is None:
+                return None
+            got = self.at(value, self._param_index(node, index, shape, side), depth + 1)
+            if got is None:
+                return None
+            codes = codes - got if sign == "zero" else codes * got
+        return codes
+
+    def _param_index(self, node: NodeView, index: Index, shape: Shape, params: Shape) -> Index:
+        """Where the scale of each element stands, for per-tensor, per-axis and blocked parameters."""
+        size = math.prod(params)
+        if size == 1 or not shape:
+            return np.zeros(index.shape, np.int64)
+        axis = node.int_attribute("axis", 1)
+        axis = axis + len(shape) if axis < 0 else axis
+        coords = np.unravel_index(index, shape)
+        if len(params) == len(shape) and len(shape) > 1:
+            block = max(node.int_attribute("block_size", 0), 1)
+            if block == 1 and axis < len(shape):
+                block = -(-shape[axis] // max(params[axis], 1))
+            parts = tuple(
+                np.minimum(c // block if k == axis else c, n - 1)
+                for k, (c, n) in enumerate(zip(coords, params, strict=True))
+            )
+            return _ravel(parts, params, index)
+        return np.minimum(coords[min(axis, len(shape) - 1)], size - 1)
+
+    def _site_elements(self, site: QuantSite, shape: Shape, index: Index) -> Floats | None:
+        assert site.codes is not None and site.params is not None
+        codes = self._arrays.get(id(site))
+        if codes is None:
+            whole = site.params.dequantize(site.codes.array())
+            for step in site.view:
+                whole = step.apply(whole)
+            codes = self._arrays[id(site)] = whole.reshape(-1).astype(np.float32)
+        return codes[index].astype(np.float64)
+
+
+def _after(kind: str, args: tuple[int, ...], shape: Shape) -> Shape:
+    if kind == "transpose":
+        return tuple(shape[k] for k in args)
+    if kind == "reshape":
+        return args
+    axis, start, stop = args
+    return (*shape[:axis], max(0, min(stop, shape[axis]) - start), *shape[axis + 1 :])
+
+
+def _ravel(coords: tuple[Any, ...], shape: Shape, like: Index) -> Index:
+    if not shape:
+        return np.zeros(like.shape, np.int64)
+    flat = np.zeros(like.shape, np.int64)
+    for coordinate, size in zip(coords, shape, strict=True):
+        flat = flat * size + coordinate
+    return flat
+
+
+def _broadcast(index: Index, shape: Shape, source: Shape) -> Index:
+    """Flat positions in `source` of flat positions in the shape it is broadcast to."""
+    if source == shape:
+        return index
+    if math.prod(source) == 1:
+        return np.zeros(index.shape, np.int64)
+    coords = np.unravel_index(index, shape)[len(shape) - len(source) :]
+    return _ravel(tuple(c if n > 1 else np.zeros_like(c) for c, n in zip(coords, source, strict=True)), source, index)
+
+
+def small_ints(folder: Folder, value: ValueId | None) -> tuple[int, ...] | None:
+    """A short constant of integers as a tuple, folded where it must be."""
+    if value is None:
+        return None
+    direct = const_ints(folder.graph, value)
+    if direct is not None:
+        return direct
+    shape = folder.shape(value)
+    if shape is None or math.prod(shape) > 64:
+        return None
+    got = folder.array(value)
+    if got is None or not np.all(np.isfinite(got)) or not np.array_equal(got, np.round(got)):
+        return None
+    return tuple(int(x) for x in got.reshape(-1))
