@@ -20,11 +20,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import pairs as P  # noqa: E402
-from standin_sites import find_sites  # noqa: E402
+import pairs as P
+from standin_sites import find_sites
 
-from visualquant.align import align  # noqa: E402
-from visualquant.formats.container import open_model  # noqa: E402
+from visualquant.align import align
+from visualquant.formats.container import open_model
 
 CACHE = Path(tempfile.gettempdir()) / "visualquant-align-cache"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from visualquant.core.stats import WeightStats
 
 from visualquant.analysis.operands import JoinedSource, apply_steps, axis_before, inverse_steps, shape_after
 from visualquant.core.alignment import Alignment, WeightPair
@@ -16,7 +17,6 @@ from visualquant.core.model import Model, node_key
 from visualquant.core.operators import is_bias_slot, is_weight_slot, weight_channel_axis
 from visualquant.core.quant import QuantParams, QuantSite, ViewStep
 from visualquant.core.report import ChannelRow, WeightDetail, WeightRow, WhatIfRow
-from visualquant.core.stats import WeightStats
 from visualquant.core.tensors import TensorRef
 from visualquant.core.trace import trace_operand
 from visualquant.errors import CancelledError
@@ -95,7 +95,7 @@ def measure_weights(
         done += job.nbytes
         if options.progress is not None:
             options.progress(done, total)
-        found.append(_measured(float_model, quant_model, alignment, job, source, *cache[key]))
+        found.append(_measured(quant_model, alignment, job, source, *cache[key]))
     return _with_shared_groups(found)
 
 
@@ -177,7 +177,9 @@ def _jobs(model: Model, pairs: dict[tuple[int, int], WeightPair]) -> list[_Job]:
         pair = None if site.reader is None else pairs.get((site.reader, site.slot))
         problem = site.problem if site.params is None and not _is_float(site.codes) else None
         jobs.append(
-            _Job(graph, site.value, reader, site.slot, site, pair, site.codes, site.params, site.view, problem, site.role)
+            _Job(
+                graph, site.value, reader, site.slot, site, pair, site.codes, site.params, site.view, problem, site.role
+            )
         )
     for (node_id, slot), pair in pairs.items():
         node = graph.nodes[node_id]
@@ -341,7 +343,6 @@ def _shifted(options: WeightOptions, done: int, total: int) -> WeightOptions:
 
 
 def _measured(
-    float_model: Model,
     quant_model: Model,
     alignment: Alignment,
     job: _Job,
@@ -432,5 +433,3 @@ def _with_shared_groups(found: Sequence[MeasuredWeight]) -> tuple[MeasuredWeight
         else item
         for item in found
     )
-
-

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from visualquant.analysis.weights import MeasuredWeight
-
 from visualquant.core.alignment import Alignment
 from visualquant.core.catalogue import CATALOGUE
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
