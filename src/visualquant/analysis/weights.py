@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from visualquant.core.stats import WeightStats
 
 from visualquant.analysis.operands import JoinedSource, apply_steps, axis_before, inverse_steps, shape_after
 from visualquant.core.alignment import Alignment, WeightPair
@@ -17,6 +16,7 @@ from visualquant.core.model import Model, node_key
 from visualquant.core.operators import is_bias_slot, is_weight_slot, weight_channel_axis
 from visualquant.core.quant import QuantParams, QuantSite, ViewStep
 from visualquant.core.report import ChannelRow, WeightDetail, WeightRow, WhatIfRow
+from visualquant.core.stats import WeightStats
 from visualquant.core.tensors import TensorRef
 from visualquant.core.trace import trace_operand
 from visualquant.errors import CancelledError

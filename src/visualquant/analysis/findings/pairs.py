@@ -92,7 +92,7 @@ def _defaults(op_type: str, domain: str, opset: int) -> Mapping[str, Attribute]:
     return found
 
 
-def _same(a: Attribute, b: Attribute) -> bool:
+def _same(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-5)
     if isinstance(a, tuple) and isinstance(b, tuple) and a and b and isinstance(a[0], float):
@@ -231,8 +231,10 @@ def _parts(context: Context, node: NodeView) -> list[tuple[str, float | None, Qu
         for _ in range(8):  # what really makes it, behind Q, DQ and layout
             if made is None or made.op_type not in QUANTIZE_OPS | DEQUANTIZE_OPS | LAYOUT_OPS or made.input(0) is None:
                 break
-            value = made.input(0)
-            made = graph.producer_of(value)
+            behind = made.inputs[0]
+            if behind is None:
+                break
+            value, made = behind, graph.producer_of(behind)
         known = None if made is None else _KNOWN_RANGE.get(made.op_type.removeprefix("QLinear"))
         spans = [
             high - low for r in (known, value_range(None if site is None else site.params)) if r for low, high in [r]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from visualquant.core.stats import WeightStats
 
 from visualquant.analysis.findings.context import Context, Draft, label
 from visualquant.analysis.settings import per_channel_setting
 from visualquant.analysis.weights import MeasuredWeight
 from visualquant.core.operators import WEIGHT_SLOTS
+from visualquant.core.stats import WeightStats
 
 COARSE_DB = 20.0
 LOST_DB = 12.0
@@ -216,8 +216,8 @@ def one_scale(context: Context) -> Iterator[Draft]:
             "WEIGHT_ONE_SCALE",
             "warning" if share >= 0.02 else "info",
             f"One scale serves all {levels.size} channels of {_named(item)}: {int(bad.sum())} fall below "
-            f"{COARSE_DB:.0f} dB (#{worst}: {levels[worst]:.1f} dB; {lost} are lost), where scales of their own would give "
-            f"{float(np.nanmedian((levels + gain)[bad])):.0f} dB.",
+            f"{COARSE_DB:.0f} dB (#{worst}: {levels[worst]:.1f} dB; {lost} are lost), where scales of their own would "
+            f"give {float(np.nanmedian((levels + gain)[bad])):.0f} dB.",
             effect=20 + 40 * share,
             where={"channel": worst, "axis": stats.channel_axis},
             numbers={"channels": int(bad.sum()), "share": share, "gain_db": float(np.nanmedian(gain[bad]))},
