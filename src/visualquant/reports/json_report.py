@@ -56,7 +56,7 @@ def dumps(report: Report) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of the report, made from the one definition of its types."""
-    made: dict[str, Any] = msgspec.json.schema(Report)
+    made: dict[str, Any] = msgspec.json.schema(Report, schema_hook=lambda _type: {"type": "array"})
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     made["title"] = f"visualquant report, schema version {SCHEMA_VERSION}"
     definition = made["$defs"]["Report"]

@@ -102,11 +102,14 @@ def scale_shape(context: Context) -> Iterator[Draft]:
             bad = _bad_scales(site)
             if bad:
                 kinds = ", ".join(f"{count} {kind}" for kind, count in bad.items())
+                # NOTE: some quantizers (NNCF) use negative scales on purpose; codes times them are right all the same
+                broken = "zero" in bad or "not finite" in bad
                 yield Draft(
                     "SCALE_VALUE",
-                    "error",
-                    f"The scale of {name!r} is unusable: of {site.params.scale.size} values {kinds}.",
-                    effect=60,
+                    "error" if broken else "info",
+                    f"Of {site.params.scale.size} scale values of {name!r} there are {kinds}"
+                    + (": what they scale is lost." if broken else ": not every runtime takes them."),
+                    effect=60 if broken else 0,
                     node=site.reader,
                     value=name,
                     numbers={k.replace(" ", "_").replace("-", "_"): v for k, v in bad.items()},

@@ -143,7 +143,7 @@ def _affine_chain(graph: GraphView, value: int) -> list[NodeView]:
             chain.append(node)
         elif node.op_type not in LAYOUT_OPS | QUANTIZE_OPS | DEQUANTIZE_OPS:
             break
-        value = node.outputs[0]
+        behind = node.outputs[0]
     return chain
 
 
@@ -185,7 +185,7 @@ def joins(context: Context) -> Iterator[Draft]:
             if large[1] >= 16 * small[1] and step >= small[1] / 32:
                 yield Draft(
                     "JOIN_MIXED_RANGES",
-                    "error" if step >= small[1] / 2 else "warning",
+                    "warning",
                     f"{label(node)} joins {small[0]!r}, which spans {small[1]:.4g}, and {large[0]!r}, which spans "
                     f"{large[1]:.4g}, under one step of {step:.4g}: the smaller keeps {small[1] / step:.1f} steps.",
                     effect=65 if step >= small[1] / 2 else 30,
@@ -223,9 +223,10 @@ def _parts(context: Context, node: NodeView) -> list[tuple[str, float | None, Qu
     """(name, span of values, site) of the inputs of a join; the span is the smaller of range and known range."""
     graph = context.graph
     found = []
-    for value in node.inputs:
-        if value is None or graph.const(value) is not None:
+    for operand in node.inputs:
+        if operand is None or graph.const(operand) is not None:
             continue
+        value = operand
         site = context.activation_at.get(value)
         made = graph.producer_of(value)
         for _ in range(8):  # what really makes it, behind Q, DQ and layout

@@ -203,8 +203,8 @@ def one_scale(context: Context) -> Iterator[Draft]:
             continue
         gain = _own_scale_gain(item, stats)
         levels = stats.channel_sqnr_db
-        if gain is None or levels is None:
-            continue
+        if gain is None or levels is None or stats.elements < 4 * levels.size:
+            continue  # a channel of few elements (a bias, a norm's scale) has no SQNR worth the name
         bad = (levels < COARSE_DB) & (gain > LOST_DB)
         if not bad.any():
             continue
