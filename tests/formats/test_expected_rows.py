@@ -13,7 +13,7 @@ from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 
 PENDING_CASES = {"aimet-encodings", "qonnx-rounding", "typed-field-storage", "weight-dq-folded"}
-PENDING_CASES |= {"fp16-layernorm-overflow", "fp16-out-of-range", "cross-exporter-llm", "nbits-flat-odd-blocks"}
+PENDING_CASES |= {"fp16-layernorm-overflow", "fp16-out-of-range"}
 
 
 def _zoo_files() -> list[str]:

@@ -28,6 +28,11 @@ SCHEMES: tuple[str, ...] = (
     "visualquant.formats.schemes.qdq",
     "visualquant.formats.schemes.qoperator",
     "visualquant.formats.schemes.dynamic",
+    "visualquant.formats.schemes.matmul_nbits",
+    "visualquant.formats.schemes.gather_block",
+    "visualquant.formats.schemes.matmul_bnb4",
+    "visualquant.formats.schemes.qmoe",
+    "visualquant.formats.schemes.float_weights",
 )
 
 

@@ -132,3 +132,8 @@ def picked_from(graph: GraphView, value: ValueId | None) -> tuple[NodeView, Trac
         first, passed = made, (made.id, *trace.nodes, *passed)
         value = made.input(0)
     return None
+
+
+def place(node: NodeView) -> str:
+    """How a message names a node."""
+    return f"the {node.op_type} {node.name or '#' + str(node.id)!r}"

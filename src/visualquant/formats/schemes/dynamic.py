@@ -12,7 +12,7 @@ from visualquant.core.tensors import TensorRef
 from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, broadcast_params
 from visualquant.formats.schemes._constants import constant
-from visualquant.formats.schemes._flow import Flow
+from visualquant.formats.schemes._flow import Flow, place
 from visualquant.formats.schemes._qdq_ops import is_quantize
 from visualquant.formats.schemes.qoperator import Operand, read_operand
 
@@ -85,7 +85,7 @@ def _integer_operand(graph: GraphView, flow: Flow, node: NodeView, slot: int) ->
     stored = graph.const(trace.source)
     if stored is None or not stored.dtype.is_integer or trace.steps:
         return None
-    where = f"the {node.op_type} {node.name or '#' + str(node.id)!r}"
+    where = place(node)
     zero = constant(graph, node.input(2 + slot))
     nodes: tuple[NodeId, ...] = ()
     if zero is None and node.input(2 + slot) is not None:

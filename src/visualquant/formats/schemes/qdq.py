@@ -13,7 +13,7 @@ from visualquant.core.tensors import ElementType, TensorRef
 from visualquant.core.trace import Trace, static_shape, trace_operand
 from visualquant.formats.schemes._affine import Reading, Shape, Spec, pull_back, read_affine
 from visualquant.formats.schemes._constants import constant
-from visualquant.formats.schemes._flow import Flow, Use, is_bias, picked_from
+from visualquant.formats.schemes._flow import Flow, Use, is_bias, picked_from, place
 from visualquant.formats.schemes._qdq_ops import is_dequantize, is_quantize, qdq_op, quantized_type
 from visualquant.formats.schemes._quantize import computed, quantize_linear
 
@@ -118,7 +118,7 @@ def _spec(graph: GraphView, node: NodeView, code_type: ElementType, shape: Shape
     axis = node.attributes.get("axis")
     opset = graph.opsets.get(node.domain, 0)
     return Spec(
-        where=f"the {node.op_type} {node.name or '#' + str(node.id)!r}",
+        where=place(node),
         code_type=code_type,
         shape=shape,
         scale=node.input(1),

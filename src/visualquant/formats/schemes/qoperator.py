@@ -13,7 +13,7 @@ from visualquant.core.tensors import ELEMENT_TYPES, ElementType
 from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, broadcast_params, code_range
 from visualquant.formats.schemes._constants import constant
-from visualquant.formats.schemes._flow import Flow, picked_from
+from visualquant.formats.schemes._flow import Flow, picked_from, place
 from visualquant.formats.schemes._qdq_ops import is_dequantize
 from visualquant.formats.schemes._quantize import computed
 
@@ -175,7 +175,7 @@ def read_operand(
     graph: GraphView, node: NodeView, operand: Operand, code_type: ElementType, shape: tuple[int, ...]
 ) -> Reading:
     """Parameters of one operand from the node's scale and zero point inputs."""
-    where = f"the {node.op_type} {node.name or '#' + str(node.id)!r}"
+    where = place(node)
     scale = constant(graph, node.input(operand.scale))
     zero = constant(graph, node.input(operand.zero)) if operand.zero >= 0 else None
     if scale is None:
