@@ -12,6 +12,7 @@ from visualquant.core.graph import ValueId
 
 _REACH = 3
 _FAN_OUT = 64
+_WINDOW = 32
 _ACCEPT = 1.25
 _MARGIN = 0.12
 _SAME_WEIGHT = 0.8
@@ -198,6 +199,29 @@ class Matcher:
             return -0.8
         return -0.3 if to is not None or of is not None else 0.0
 
+    def kin(self, x: ValueId, y: ValueId) -> float:
+        """How alike the known values are from which two values come, 0..1: what lies between is not tied yet."""
+        some = {self.values[v] for v in self._sources(self.left, x, self.values)}
+        others = self._sources(self.right, y, self.values_back)
+        both = len(some | others)
+        return len(some & others) / both if both else 0.0
+
+    def _sources(self, units: UnitGraph, value: ValueId, known: Mapping[ValueId, ValueId]) -> set[ValueId]:
+        """The nearest known values at or behind a value."""
+        found: set[ValueId] = set()
+        todo, seen = [value], {value}
+        while todo and len(seen) < _WINDOW:
+            current = todo.pop()
+            if current in known:
+                found.add(current)
+                continue
+            made = units.producer.get(current)
+            for arg in units.units[made].args if made is not None else ():
+                if arg not in seen:
+                    seen.add(arg)
+                    todo.append(arg)
+        return found
+
     def _outputs(self, a: UnitId, b: UnitId) -> float:
         good = bad = 0
         for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
@@ -232,7 +256,10 @@ class Matcher:
             straight = self.same_value(xs[0], ys[0]) + self.same_value(xs[1], ys[1])
             crossed = self.same_value(xs[0], ys[1]) + self.same_value(xs[1], ys[0])
             if straight == crossed:
-                return []
+                straight = self.kin(xs[0], ys[0]) + self.kin(xs[1], ys[1])
+                crossed = self.kin(xs[0], ys[1]) + self.kin(xs[1], ys[0])
+                if straight == crossed:
+                    return []
             if crossed > straight:
                 ys = ys[::-1]
         return list(zip(xs, ys, strict=True))

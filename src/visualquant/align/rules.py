@@ -52,7 +52,8 @@ class Part:
 
     Attributes:
         family: the operator family; "=activation" takes it from the attribute `activation`.
-        slots: inputs of the fused node that this step reads, data and constants; -1 is the step before.
+        slots: inputs of the fused node that this step reads, data and constants; -1 is the step before, or input 0
+            where there is none.
         output: output of the fused node that holds this step's result, where one does.
     """
 
@@ -62,14 +63,23 @@ class Part:
 
 
 FUSED: dict[str, tuple[Part, ...]] = {
-    "SkipLayerNormalization": (Part("Add", (0, 1, 4), 3), Part("LayerNormalization", (-1, 2, 3), 0)),
-    "SkipSimplifiedLayerNormalization": (Part("Add", (0, 1, 3), 3), Part("RMSNormalization", (-1, 2), 0)),
+    "SkipLayerNormalization": (
+        Part("Add", (0, 4)),
+        Part("Add", (-1, 1), 3),
+        Part("LayerNormalization", (-1, 2, 3), 0),
+    ),
+    "SkipSimplifiedLayerNormalization": (
+        Part("Add", (0, 3)),
+        Part("Add", (-1, 1), 3),
+        Part("RMSNormalization", (-1, 2), 0),
+    ),
     "BiasGelu": (Part("Add", (0, 1)), Part("Gelu", (-1,), 0)),
     "BiasAdd": (Part("Add", (0, 1)), Part("Add", (-1, 2), 0)),
+    "SkipGroupNorm": (Part("Add", (0, 3)), Part("Add", (-1, 4), 1), Part("GroupNormalization", (-1, 1, 2), 0)),
     "FusedConv": (Part("Conv", (0, 1, 2)), Part("Add", (-1, 3)), Part("=activation", (-1,), 0)),
     "FusedGemm": (Part("MatMul", (0, 1, 2)), Part("=activation", (-1,), 0)),
     "FusedMatMulActivation": (Part("MatMul", (0, 1)), Part("=activation", (-1,), 0)),
     "GemmFastGelu": (Part("MatMul", (0, 1, 2)), Part("Gelu", (-1,), 0)),
     "QuickGelu": (Part("Swish", (0,), 0),),
 }
-"""Steps of fused operators. A step is left out where none of its own inputs is there (no residual, no activation)."""
+"""Steps of fused operators. An Add whose second input is not there is left out, so is an activation that is not set."""

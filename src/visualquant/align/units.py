@@ -105,7 +105,7 @@ class UnitGraph:
                 )
             ]
         units: list[Unit] = []
-        last: ValueId | None = None
+        last: ValueId | None = args.get(0)
         activation = node.attributes.get("activation")
         for step in steps:
             family = step.family
@@ -113,7 +113,7 @@ class UnitGraph:
                 if not isinstance(activation, str) or not activation:
                     continue
                 family = activation
-            elif step.slots[0] == -1 and len(step.slots) > 1 and family == "Add" and node.input(step.slots[1]) is None:
+            elif family == "Add" and node.input(step.slots[1]) is None:
                 continue
             reads = [last if s == -1 else args.get(s) for s in step.slots]
             out = (
