@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from visualquant.align.families import ACTIVATIONS, COMMUTATIVE
 from visualquant.align.matcher import Matcher
-from visualquant.align.side import Side
+from visualquant.align.units import UnitGraph, UnitId
 from visualquant.core.graph import NodeId, ValueId
 
 Key = tuple[int, NodeId]  # side (0 left, 1 right) and node
@@ -42,72 +41,43 @@ class Groups:
         return found
 
 
-def value_ties(matcher: Matcher) -> list[tuple[ValueId, ValueId]]:
-    """Pairs of root values that hold the same value, as tied nodes say: their inputs first, then their outputs."""
-    left, right = matcher.left, matcher.right
-    found: dict[tuple[ValueId, ValueId], None] = {}
-    for a in left.compute:
-        b = matcher.ties.get(a)
-        if b is None:
-            continue
-        for x, y in zip(left.outputs(a), right.outputs(b), strict=False):
+def value_ties(matcher: Matcher, ends: Iterable[tuple[ValueId, ValueId]]) -> list[tuple[ValueId, ValueId]]:
+    """Pairs of values that are the same: known ones, arguments of tied units, and graph outputs (`ends`)."""
+    found: dict[tuple[ValueId, ValueId], None] = dict.fromkeys(matcher.values.items())
+    for a, b in sorted(matcher.ties.items()):
+        for x, y in zip(matcher.left.units[a].outs, matcher.right.units[b].outs, strict=False):
             if x is not None and y is not None:
                 found[x, y] = None
-    for a in left.compute:
-        b = matcher.ties.get(a)
-        if b is not None:
-            for x, y in argument_pairs(matcher, a, b):
-                if _may_tie(matcher, x, y):
-                    found[x, y] = None
-    for x, y in zip(left.graph.outputs, right.graph.outputs, strict=False):
-        rx, ry = left.root(x), right.root(y)
-        if len(left.graph.outputs) == len(right.graph.outputs) and _may_tie(matcher, rx, ry):
-            found[rx, ry] = None
+        for x, y in matcher.argument_pairs(a, b):
+            if _may_tie(matcher, x, y):
+                found[x, y] = None
+    for x, y in ends:
+        if _may_tie(matcher, x, y):
+            found[x, y] = None
     return list(found)
 
 
-def argument_pairs(matcher: Matcher, a: NodeId, b: NodeId) -> list[tuple[ValueId, ValueId]]:
-    """Roots of the data inputs of two tied nodes, paired."""
-    xs = [arg.root for arg in matcher.left.args[a]]
-    ys = [arg.root for arg in matcher.right.args[b]]
-    if len(xs) != len(ys):
-        return []
-    if matcher.left.families[a] in COMMUTATIVE and len(xs) == 2:
-        straight = _tied(matcher, xs[0], ys[0]) + _tied(matcher, xs[1], ys[1])
-        crossed = _tied(matcher, xs[0], ys[1]) + _tied(matcher, xs[1], ys[0])
-        if straight == crossed:
-            return list(zip(xs, ys, strict=True)) if straight else []
-        if crossed > straight:
-            ys = ys[::-1]
-    return list(zip(xs, ys, strict=True))
-
-
-def _tied(matcher: Matcher, x: ValueId, y: ValueId) -> float:
-    return matcher._value(x, y)
-
-
 def _may_tie(matcher: Matcher, x: ValueId, y: ValueId) -> bool:
-    """Whether two values may be one: their producers are not tied to others."""
-    p, r = matcher.left.producer(x), matcher.right.producer(y)
+    """Whether two values may be one: what makes them is not tied elsewhere, or lies straight behind what is."""
+    p, r = matcher.left.producer.get(x), matcher.right.producer.get(y)
     if p is None or r is None:
         return False
     to, of = matcher.ties.get(p), matcher.back.get(r)
     if to is not None and of is not None:
         return to == r
-    if to is not None:  # the right side goes on behind the tied node, e.g. a bias added to integer sums
+    if to is not None:  # the right side goes on behind the tied unit, e.g. a bias added to integer sums
         return leads_to(matcher.right, to, r, matcher.back)
     if of is not None:
         return leads_to(matcher.left, of, p, matcher.ties)
     return True
 
 
-def leads_to(side: Side, start: NodeId, end: NodeId, tied: dict[NodeId, NodeId], limit: int = 64) -> bool:
-    """Whether `start` is an ancestor of `end` with untied nodes only on the way."""
+def leads_to(units: UnitGraph, start: UnitId, end: UnitId, tied: dict[UnitId, UnitId], limit: int = 64) -> bool:
+    """Whether `start` comes before `end` with untied units only on the way."""
     todo, seen = [end], {end}
     while todo and len(seen) < limit:
-        node_id = todo.pop()
-        for arg in side.args[node_id]:
-            made = side.producer(arg.root)
+        for arg in units.units[todo.pop()].args:
+            made = units.producer.get(arg)
             if made == start:
                 return True
             if made is not None and made not in seen and made not in tied:
@@ -116,48 +86,32 @@ def leads_to(side: Side, start: NodeId, end: NodeId, tied: dict[NodeId, NodeId],
     return False
 
 
-def compute_groups(matcher: Matcher) -> tuple[Groups, list[tuple[ValueId, ValueId]]]:
-    """Groups of all compute nodes, and the value ties they come from."""
-    groups = Groups()
-    pairs = value_ties(matcher)
-    owners: tuple[set[NodeId], set[NodeId]] = (set(), set())
+def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, ValueId]]) -> None:
+    """Join what makes equal values, then give every other unit to the group that it feeds."""
+    owners: tuple[set[UnitId], set[UnitId]] = (set(), set())
     for x, y in pairs:
-        p, r = matcher.left.producer(x), matcher.right.producer(y)
-        if (
-            p is not None
-            and r is not None
-            and matcher.left.kinds[p] == "compute"
-            and matcher.right.kinds[r] == "compute"
-        ):
-            groups.join((0, p), (1, r))
+        p, r = matcher.left.producer.get(x), matcher.right.producer.get(y)
+        if p is not None and r is not None:
+            groups.join((0, matcher.left.units[p].node), (1, matcher.right.units[r].node))
             owners[0].add(p)
             owners[1].add(r)
-    for which, side in ((0, matcher.left), (1, matcher.right)):
-        _absorb(groups, which, side, owners[which])
-    return groups, pairs
+    for which, units in ((0, matcher.left), (1, matcher.right)):
+        _absorb(groups, which, units, owners[which])
 
 
-def _absorb(groups: Groups, which: int, side: Side, owners: set[NodeId]) -> None:
-    """Give each node without a tied value to the group that it feeds, or that feeds it."""
+def _absorb(groups: Groups, which: int, units: UnitGraph, owners: set[UnitId]) -> None:
     placed = set(owners)
-    for node_id in reversed(side.compute):
-        if node_id in placed:
+    for k in range(len(units.units) - 1, -1, -1):
+        if k in placed:
             continue
-        users = [u for out in side.outputs(node_id) if out is not None for u, _ in side.users.get(out, ())]
-        host = min((u for u in users if u in placed), key=lambda u: side.rank[u], default=None)
-        args = side.args[node_id]
-        if side.graph.nodes[node_id].op_type in ACTIVATIONS and len(args) == 1:
-            made = side.producer(args[0].root)
-            if made is not None and side.kinds[made] == "compute":
-                host = made
+        host = min((u for u, _ in units.users_of(k) if u in placed), default=None)
         if host is not None:
-            groups.join((which, node_id), (which, host))
-            placed.add(node_id)
-    for node_id in side.compute:  # what feeds nothing goes with what feeds it
-        if node_id not in placed:
-            for arg in side.args[node_id]:
-                made = side.producer(arg.root)
-                if made is not None and made in placed:
-                    groups.join((which, node_id), (which, made))
-                    placed.add(node_id)
-                    break
+            groups.join((which, units.units[k].node), (which, units.units[host].node))
+            placed.add(k)
+    for k, unit in enumerate(units.units):  # what feeds nothing goes with what feeds it
+        if k in placed:
+            continue
+        host = next((p for arg in unit.args if (p := units.producer.get(arg)) in placed), None)
+        if host is not None:
+            groups.join((which, unit.node), (which, units.units[host].node))
+            placed.add(k)

@@ -90,7 +90,8 @@ _FAMILY = {
     "SimplifiedLayerNormalization": "RMSNormalization",
     "SkipSimplifiedLayerNormalization": "SkipRMSNormalization",
     "FastGelu": "Gelu",
-    "Swish": "QuickGelu",
+    "QuickGelu": "Swish",
+    "Silu": "Swish",
     "BitmaskDropout": "Dropout",
 }
 

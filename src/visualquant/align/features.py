@@ -1,4 +1,4 @@
-"""What one node says about itself without looking at its neighbours: operator, parameters, scalars, weights."""
+"""What one unit says about itself without looking at its neighbours: operator, parameters, scalars, weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 
 from visualquant.align.folding import small_ints
 from visualquant.align.side import Side
-from visualquant.align.sketches import Sketch, side_sketches, similarity
+from visualquant.align.sketches import Sketch, similarity, sketch_of
+from visualquant.align.units import Unit, UnitGraph
 from visualquant.core.graph import NodeId
 
 _PARAMETER_OPS = frozenset(
@@ -32,10 +33,6 @@ _PARAMETER_OPS = frozenset(
         "CumSum",
         "Concat",
         "Softmax",
-        "Transpose",
-        "Squeeze",
-        "Unsqueeze",
-        "Reshape",
     }
 )
 _TELLING = frozenset(
@@ -54,19 +51,21 @@ _TELLING = frozenset(
         "num_heads",
     }
 )
+_SAME_VALUE = 0.01
+_HUGE = 1e4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """Local evidence of one node.
+    """Local evidence of one unit.
 
     Attributes:
         family: operator family.
         parameters: telling attributes and small integer operands, by name.
         scalar: the one constant scalar operand of an elementwise operator, None where there is none.
-        sketches: of the constant operands.
+        sketches: of the constant operands, the largest first.
         arity: number of data inputs.
-        outputs: number of outputs.
+        place: names of the bodies around it (branches, loops).
     """
 
     family: str
@@ -74,38 +73,63 @@ class Features:
     scalar: float | None
     sketches: tuple[Sketch, ...]
     arity: int
-    outputs: int
+    place: tuple[str, ...]
 
 
-def side_features(side: Side) -> dict[NodeId, Features]:
-    """Features of every compute node."""
-    sketches = side_sketches(side)
-    return {node_id: _features(side, node_id, tuple(sketches.get(node_id, ()))) for node_id in side.compute}
+def unit_features(units: UnitGraph) -> list[Features]:
+    """Features of every unit."""
+    return [_features(units.side, unit) for unit in units.units]
 
 
-def _features(side: Side, node_id: NodeId, sketches: tuple[Sketch, ...]) -> Features:
-    node = side.graph.nodes[node_id]
-    data = {arg.slot for arg in side.args[node_id]}
-    parameters: dict[str, object] = {
-        k: v for k, v in node.attributes.items() if k in _TELLING and isinstance(v, int | tuple | str)
-    }
+def _features(side: Side, unit: Unit) -> Features:
+    node = side.graph.nodes[unit.node]
+    parameters: dict[str, object] = {}
     scalar = None
-    for slot, value in enumerate(node.inputs):
-        if value is None or slot in data:
-            continue
-        if node.op_type in _PARAMETER_OPS:
-            ints = small_ints(side.folder, value)
-            if ints is not None:
-                parameters[f"input{slot}"] = ints
-        shape = side.folder.shape(value)
-        if scalar is None and shape is not None and math.prod(shape) == 1 and len(node.inputs) <= 2:
-            got = side.folder.array(value)
-            scalar = None if got is None else float(got.reshape(-1)[0])
-    return Features(side.families[node_id], parameters, scalar, sketches, len(data), len(node.outputs))
+    if len(unit.members) == 1:
+        parameters.update(
+            (k, v) for k, v in node.attributes.items() if k in _TELLING and isinstance(v, int | tuple | str)
+        )
+        for node_id, slot in unit.constants:
+            value = node.input(slot)
+            if value is None or node_id != unit.node:
+                continue
+            if node.op_type in _PARAMETER_OPS:
+                ints = small_ints(side.folder, value)
+                if ints is not None:
+                    parameters[f"input{slot}"] = ints
+            shape = side.folder.shape(value)
+            if scalar is None and shape is not None and math.prod(shape) == 1 and len(node.inputs) <= 2:
+                got = side.folder.array(value)
+                scalar = None if got is None else float(got.reshape(-1)[0])
+    sketches = [s for node_id, slot in unit.constants if (s := _sketch(side, node_id, slot)) is not None]
+    sketches.sort(key=lambda s: (-s.rows * s.columns, s.slot))
+    return Features(unit.family, parameters, scalar, tuple(sketches), len(unit.args), _place(side, unit.node))
+
+
+def _sketch(side: Side, node_id: NodeId, slot: int) -> Sketch | None:
+    key = (node_id, slot)
+    if key not in side.sketches:
+        node = side.graph.nodes[node_id]
+        operand = side.folder.operand(node, slot)
+        side.sketches[key] = (
+            None if operand is None else sketch_of(side.folder, node, side.families[node_id], slot, operand)
+        )
+    return side.sketches[key]
+
+
+def _place(side: Side, node_id: NodeId) -> tuple[str, ...]:
+    path = []
+    node = side.graph.nodes[node_id]
+    while node.parent is not None:
+        parent = side.graph.nodes[node.parent]
+        if not parent.is_call:
+            path.append(next(b.name for b in parent.bodies if node.id in b.nodes))
+        node = parent
+    return tuple(path)
 
 
 def weight_agreement(a: Features, b: Features) -> float | None:
-    """The best cosine among comparable operands, weighted to the largest; None where nothing can be compared."""
+    """The cosine of the largest comparable operands, the best where there are several; None where there are none."""
     best: tuple[int, float] | None = None
     for s in a.sketches:
         for t in b.sketches:
@@ -116,7 +140,7 @@ def weight_agreement(a: Features, b: Features) -> float | None:
 
 
 def parameters_agree(a: Features, b: Features) -> float:
-    """1 where the shared parameters are equal, lower where they differ, 0 where nothing is shared."""
+    """1 where the shared parameters are equal, −1 where all differ, 0 where nothing is shared."""
     shared = a.parameters.keys() & b.parameters.keys()
     if not shared:
         return 0.0
@@ -131,10 +155,11 @@ def _equal(x: object, y: object) -> bool:
 
 
 def scalars_agree(a: Features, b: Features) -> float:
-    """1 where the scalar operands are equal within fp16 rounding, −1 where they differ, 0 where one is missing."""
+    """1 where the scalar operands are equal within half precision, −1 where they differ, 0 where one is missing."""
     if a.scalar is None or b.scalar is None:
         return 0.0
     if a.scalar == b.scalar:
         return 1.0
     size = max(abs(a.scalar), abs(b.scalar))
-    return 1.0 if abs(a.scalar - b.scalar) <= 0.01 * size or (size > 1e4 and a.scalar * b.scalar > 0) else -1.0
+    near = abs(a.scalar - b.scalar) <= _SAME_VALUE * size or (size > _HUGE and a.scalar * b.scalar > 0)
+    return 1.0 if near else -1.0

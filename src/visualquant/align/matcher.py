@@ -1,228 +1,312 @@
-"""Ties nodes of two graphs, best first: from sure pairs to their neighbours, through what has no counterpart."""
+"""Ties units of two graphs, best first: from sure pairs to their neighbours, through what has no counterpart."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from visualquant.align.families import COMMUTATIVE
-from visualquant.align.features import Features, parameters_agree, scalars_agree, side_features, weight_agreement
-from visualquant.align.side import Side
-from visualquant.core.graph import NodeId, ValueId
+from visualquant.align.features import Features, parameters_agree, scalars_agree, unit_features, weight_agreement
+from visualquant.align.units import UnitGraph, UnitId
+from visualquant.core.graph import ValueId
 
 _REACH = 3
 _FAN_OUT = 64
+_WINDOW = 32
 _ACCEPT = 1.25
+_MARGIN = 0.12
+_SAME_WEIGHT = 0.8
+
+UnitPair = tuple[UnitId, UnitId]
 
 
 class Matcher:
-    """Grows one-to-one ties between compute nodes.
+    """Grows one-to-one ties between units.
 
     Attributes:
-        ties, back: the tied nodes, left to right and right to left.
-        earned: evidence words of each tie, by left node.
-        score: score of each tie when it was made, by left node.
+        left, right: the two unit graphs.
+        ties, back: tied units, left to right and right to left.
+        score: score of each tie when it was made, by left unit.
+        forced: left units whose tie was one of several equally good ones.
+        values, values_back: values known to be the same, left to right and right to left.
     """
 
-    def __init__(self, left: Side, right: Side, named: dict[tuple[NodeId, NodeId], float]) -> None:
+    def __init__(
+        self,
+        left: UnitGraph,
+        right: UnitGraph,
+        *,
+        named: Mapping[UnitPair, float],
+        values: Mapping[ValueId, ValueId],
+        regions: tuple[Mapping[UnitId, int], Mapping[UnitId, int]] = ({}, {}),
+    ) -> None:
         self.left, self.right = left, right
         self.named = named
-        self.features: tuple[dict[NodeId, Features], dict[NodeId, Features]] = (
-            side_features(left),
-            side_features(right),
-        )
-        self.ties: dict[NodeId, NodeId] = {}
-        self.back: dict[NodeId, NodeId] = {}
-        self.earned: dict[NodeId, list[str]] = {}
-        self.score: dict[NodeId, float] = {}
-        self._heap: list[tuple[float, int, int, NodeId, NodeId]] = []
-        self._queued: dict[tuple[NodeId, NodeId], float] = {}
-        self._local: dict[tuple[NodeId, NodeId], float | None] = {}
-        self._max_depth = (max(left.depth, default=1) or 1, max(right.depth, default=1) or 1)
-        self._input_pairs = _input_pairs(left, right)
+        self.regions = regions
+        self.features: tuple[list[Features], list[Features]] = (unit_features(left), unit_features(right))
+        self.ties: dict[UnitId, UnitId] = {}
+        self.back: dict[UnitId, UnitId] = {}
+        self.score: dict[UnitId, float] = {}
+        self.forced: set[UnitId] = set()
+        self.values: dict[ValueId, ValueId] = {}
+        self.values_back: dict[ValueId, ValueId] = {}
+        for x, y in values.items():
+            self._know(x, y)
+        self._heap: list[tuple[float, int, int, UnitId, UnitId]] = []
+        self._deferred: list[tuple[float, int, int, UnitId, UnitId]] = []
+        self._queued: tuple[dict[UnitId, dict[UnitId, float]], dict[UnitId, dict[UnitId, float]]] = ({}, {})
+        self._local: dict[UnitPair, float | None] = {}
+        self._deepest = (max(left.depth, default=1), max(right.depth, default=1))
 
-    def seed(self, pairs: Iterable[tuple[float, NodeId, NodeId]]) -> None:
-        """Pairs to try with a bonus each."""
+    # -- growing
+
+    def seed(self, pairs: Iterable[tuple[float, UnitId, UnitId]]) -> None:
+        """Pairs to try, with a bonus each."""
         for bonus, a, b in pairs:
             self._push(a, b, bonus)
 
+    def seed_values(self) -> None:
+        """Pairs of units that read, or make, values known to be the same."""
+        for x, y in list(self.values.items()):
+            self._around(x, y)
+
     def grow(self) -> None:
-        """Ties until no candidate is good enough."""
-        while self._heap:
-            negative, _, _, a, b = heapq.heappop(self._heap)
-            if a in self.ties or b in self.back:
-                continue
-            if self._queued.get((a, b)) != -negative:
+        """Ties until no candidate is good enough; equally good ones wait until nothing else is left."""
+        while self._heap or self._deferred:
+            forced = not self._heap
+            negative, _, _, a, b = heapq.heappop(self._deferred if forced else self._heap)
+            if a in self.ties or b in self.back or self._queued[0].get(a, {}).get(b) != -negative:
                 continue
             now = self.rate(a, b)
             if now is None or now < _ACCEPT:
-                self._queued.pop((a, b), None)
+                self._unqueue(a, b)
                 continue
             if now < -negative - 1e-9:
-                self._queued.pop((a, b), None)
+                self._unqueue(a, b)
                 self._push(a, b, 0.0)
                 continue
+            rival = self._rival(a, b)
+            if rival > now - _MARGIN and not forced:
+                heapq.heappush(self._deferred, (negative, *self._place(a, b), a, b))
+                continue
+            if rival > now - _MARGIN:
+                self.forced.add(a)
             self.tie(a, b, now)
 
-    def tie(self, a: NodeId, b: NodeId, score: float) -> None:
-        """Tie two nodes and try their neighbours."""
+    def tie(self, a: UnitId, b: UnitId, score: float) -> None:
+        """Tie two units, learn which values are the same, and try the neighbours."""
         self.ties[a], self.back[b] = b, a
         self.score[a] = score
-        for x, y in self._neighbours(a, b):
-            if x not in self.ties and y not in self.back:
-                self._push(x, y, 0.0)
+        freed = [(p, q) for q in self._queued[0].get(a, {}) for p in self._queued[1].get(q, {}) if q != b and p != a]
+        freed += [(p, q) for p in self._queued[1].get(b, {}) for q in self._queued[0].get(p, {}) if p != a and q != b]
+        for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+            if x is not None and y is not None:
+                self._know(x, y)
+                self._around(x, y)
+        for x, y in self.argument_pairs(a, b):
+            self._around(x, y)
+        for p, q in freed:
+            if p not in self.ties and q not in self.back:
+                heapq.heappush(self._heap, (-self._queued[0][p][q], *self._place(p, q), p, q))
 
-    def _push(self, a: NodeId, b: NodeId, bonus: float) -> None:
+    def _know(self, x: ValueId, y: ValueId) -> None:
+        self.values.setdefault(x, y)
+        self.values_back.setdefault(y, x)
+
+    def _place(self, a: UnitId, b: UnitId) -> tuple[int, int]:
+        """Order among equal scores: dataflow order, the same whichever side is called left."""
+        return self.left.depth[a] + self.right.depth[b], a + b
+
+    def _push(self, a: UnitId, b: UnitId, bonus: float) -> None:
+        if a in self.ties or b in self.back:
+            return
         score = self.rate(a, b)
-        if score is None:
+        if score is None or (score := score + bonus) < _ACCEPT - 0.3:
             return
-        score += bonus
-        if score < _ACCEPT - 0.3 or self._queued.get((a, b), -9.0) >= score:
+        mine = self._queued[0].setdefault(a, {})
+        if mine.get(b, -9.0) >= score:
             return
-        self._queued[a, b] = score
-        heapq.heappush(self._heap, (-score, self.left.depth[a], self.left.rank[a] + self.right.rank[b], a, b))
+        mine[b] = score
+        self._queued[1].setdefault(b, {})[a] = score
+        heapq.heappush(self._heap, (-score, *self._place(a, b), a, b))
+
+    def _unqueue(self, a: UnitId, b: UnitId) -> None:
+        self._queued[0].get(a, {}).pop(b, None)
+        self._queued[1].get(b, {}).pop(a, None)
+
+    def _rival(self, a: UnitId, b: UnitId) -> float:
+        """The best score that either unit has with another partner that is still free."""
+        best = -9.0
+        for other, score in self._queued[0].get(a, {}).items():
+            if other != b and score > best and other not in self.back:
+                best = score
+        for other, score in self._queued[1].get(b, {}).items():
+            if other != a and score > best and other not in self.ties:
+                best = score
+        return best
 
     # -- evidence
 
-    def local(self, a: NodeId, b: NodeId) -> float | None:
-        """What two nodes say without their neighbours; None where they can't be the same."""
+    def local(self, a: UnitId, b: UnitId) -> float | None:
+        """What two units say without their neighbours; None where they can't be the same."""
         key = (a, b)
         if key not in self._local:
             self._local[key] = self._rate_local(a, b)
         return self._local[key]
 
-    def _rate_local(self, a: NodeId, b: NodeId) -> float | None:
+    def _rate_local(self, a: UnitId, b: UnitId) -> float | None:
         fa, fb = self.features[0][a], self.features[1][b]
-        agreement = weight_agreement(fa, fb)
-        score = 0.8
-        if fa.family != fb.family:
-            if not ({fa.family, fb.family} == {"Conv", "MatMul"} and agreement is not None and agreement > 0.8):
-                return None
-        if not _same_place(self.left, a, self.right, b):
+        if fa.place != fb.place or self.regions[0].get(a) != self.regions[1].get(b):
             return None
+        agreement = weight_agreement(fa, fb)
+        if fa.family != fb.family and not (
+            {fa.family, fb.family} == {"Conv", "MatMul"} and agreement is not None and agreement > _SAME_WEIGHT
+        ):
+            return None
+        score = 0.8
         if agreement is not None:
-            score += 1.5 * agreement if agreement > 0.5 else -0.8 * (0.5 - agreement) * 2
+            score += 1.5 * agreement if agreement > 0.5 else -1.6 * (0.5 - agreement)
         elif bool(fa.sketches) != bool(fb.sketches):
             score -= 0.3
         score += 0.3 * parameters_agree(fa, fb) + 0.3 * scalars_agree(fa, fb)
         if fa.arity != fb.arity:
             score -= 0.3
-        da, db = self.left.depth[a] / self._max_depth[0], self.right.depth[b] / self._max_depth[1]
-        return score - 0.5 * abs(da - db)
+        return score - 0.5 * abs(self.left.depth[a] / self._deepest[0] - self.right.depth[b] / self._deepest[1])
 
-    def rate(self, a: NodeId, b: NodeId) -> float | None:
+    def rate(self, a: UnitId, b: UnitId) -> float | None:
         """Local evidence plus what tied neighbours and names say."""
         local = self.local(a, b)
         if local is None:
             return None
         return local + self._inputs(a, b) + self._outputs(a, b) + self.named.get((a, b), 0.0)
 
-    def _inputs(self, a: NodeId, b: NodeId) -> float:
-        xs, ys = self.left.args[a], self.right.args[b]
+    def _inputs(self, a: UnitId, b: UnitId) -> float:
+        xs, ys = self.left.units[a].args, self.right.units[b].args
         if not xs or not ys:
             return 0.0
-        if len(xs) == len(ys) and self.left.families[a] in COMMUTATIVE and len(xs) == 2:
-            straight = self._value(xs[0].root, ys[0].root) + self._value(xs[1].root, ys[1].root)
-            crossed = self._value(xs[0].root, ys[1].root) + self._value(xs[1].root, ys[0].root)
+        if self.left.units[a].family in COMMUTATIVE and len(xs) == len(ys) == 2:
+            straight = self.same_value(xs[0], ys[0]) + self.same_value(xs[1], ys[1])
+            crossed = self.same_value(xs[0], ys[1]) + self.same_value(xs[1], ys[0])
             return max(straight, crossed) / 2
-        return sum(self._value(x.root, y.root) for x, y in zip(xs, ys, strict=False)) / max(len(xs), len(ys))
+        return sum(self.same_value(x, y) for x, y in zip(xs, ys, strict=False)) / max(len(xs), len(ys))
 
-    def _value(self, x: ValueId, y: ValueId) -> float:
-        """1 where two values come from tied nodes, −0.8 where one of them comes from a node tied elsewhere."""
-        p, r = self.left.producer(x), self.right.producer(y)
-        if p is None or r is None:
-            if p is None and r is None:
-                return 1.0 if self._input_pairs.get(x) == y else -0.8
-            return -0.3
-        tied = self.ties.get(p)
-        if tied == r:
-            same = self.left.graph.nodes[p].outputs.index(x) == self.right.graph.nodes[r].outputs.index(y)
-            return (
-                1.0 if same or len(self.left.graph.nodes[p].outputs) != len(self.right.graph.nodes[r].outputs) else -0.5
-            )
-        return -0.8 if tied is not None and r in self.back else (-0.3 if tied is not None or r in self.back else 0.0)
+    def same_value(self, x: ValueId, y: ValueId) -> float:
+        """1 where two values are known to be the same, negative where one is known to be another, else 0."""
+        to, of = self.values.get(x), self.values_back.get(y)
+        if to == y or of == x:
+            return 1.0
+        if to is not None and of is not None:
+            return -0.8
+        return -0.3 if to is not None or of is not None else 0.0
 
-    def _outputs(self, a: NodeId, b: NodeId) -> float:
-        users_a, users_b = self._users(self.left, a), self._users(self.right, b)
-        if not users_a or not users_b:
-            return 0.3 if not users_a and not users_b else 0.0
-        if len(users_a) > _FAN_OUT or len(users_b) > _FAN_OUT:
-            return 0.0
-        wanted = {u for u, _ in users_b}
+    def kin(self, x: ValueId, y: ValueId) -> float:
+        """How alike the known values are from which two values come, 0..1: what lies between is not tied yet."""
+        some = {self.values[v] for v in self._sources(self.left, x, self.values)}
+        others = self._sources(self.right, y, self.values_back)
+        both = len(some | others)
+        return len(some & others) / both if both else 0.0
+
+    def _sources(self, units: UnitGraph, value: ValueId, known: Mapping[ValueId, ValueId]) -> set[ValueId]:
+        """The nearest known values at or behind a value."""
+        found: set[ValueId] = set()
+        todo, seen = [value], {value}
+        while todo and len(seen) < _WINDOW:
+            current = todo.pop()
+            if current in known:
+                found.add(current)
+                continue
+            made = units.producer.get(current)
+            for arg in units.units[made].args if made is not None else ():
+                if arg not in seen:
+                    seen.add(arg)
+                    todo.append(arg)
+        return found
+
+    def _outputs(self, a: UnitId, b: UnitId) -> float:
         good = bad = 0
-        for user, _ in users_a:
-            tied = self.ties.get(user)
-            if tied is not None:
-                if tied in wanted:
+        for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+            if x is None or y is None:
+                continue
+            known = self.same_value(x, y)
+            good += known > 0
+            bad += known < -0.5
+            users_a, users_b = self.left.users.get(x, []), self.right.users.get(y, [])
+            if not users_a or not users_b or len(users_a) > _FAN_OUT or len(users_b) > _FAN_OUT:
+                continue
+            positions = set(users_b)
+            for user, position in users_a:
+                tied = self.ties.get(user)
+                if tied is None:
+                    continue
+                commutes = self.left.units[user].family in COMMUTATIVE
+                if (tied, position) in positions or (commutes and (tied, 1 - position) in positions):
                     good += 1
                 else:
                     bad += 1
-        if not good and not bad:
-            return 0.0
-        return (good - 0.5 * bad) / (good + bad)
+        return (good - 0.5 * bad) / (good + bad) if good or bad else 0.0
 
     # -- neighbours
 
-    def _users(self, side: Side, node_id: NodeId) -> list[tuple[NodeId, int]]:
-        out: list[tuple[NodeId, int]] = []
-        for value in side.graph.nodes[node_id].outputs:
-            if value is not None:
-                out += side.users.get(value, ())
-        return out
+    def argument_pairs(self, a: UnitId, b: UnitId) -> list[tuple[ValueId, ValueId]]:
+        """Arguments of two tied units that stand for each other; empty where that can't be said."""
+        xs, ys = self.left.units[a].args, self.right.units[b].args
+        if len(xs) != len(ys):
+            return []
+        if self.left.units[a].family in COMMUTATIVE and len(xs) == 2:
+            straight = self.same_value(xs[0], ys[0]) + self.same_value(xs[1], ys[1])
+            crossed = self.same_value(xs[0], ys[1]) + self.same_value(xs[1], ys[0])
+            if straight == crossed:
+                straight = self.kin(xs[0], ys[0]) + self.kin(xs[1], ys[1])
+                crossed = self.kin(xs[0], ys[1]) + self.kin(xs[1], ys[0])
+                if straight == crossed:
+                    return []
+            if crossed > straight:
+                ys = ys[::-1]
+        return list(zip(xs, ys, strict=True))
 
-    def _neighbours(self, a: NodeId, b: NodeId) -> Iterable[tuple[NodeId, NodeId]]:
-        xs, ys = self.left.args[a], self.right.args[b]
-        commutes = self.left.families[a] in COMMUTATIVE
-        for i, x in enumerate(xs):
-            for j, y in enumerate(ys):
-                if i == j or commutes or len(xs) != len(ys):
-                    yield from self._sources(x.root, y.root)
-        users_a, users_b = self._users(self.left, a), self._users(self.right, b)
+    def _around(self, x: ValueId, y: ValueId) -> None:
+        """Try the makers and the readers of two values that are (probably) the same."""
+        for a in self._behind(self.left, x, self.ties):
+            for b in self._behind(self.right, y, self.back):
+                self._push(a, b, 0.0)
+        users_a, users_b = self.left.users.get(x, []), self.right.users.get(y, [])
         if len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
-            near_a = [(u, 0) for u, _ in users_a] + self._beyond(self.left, users_a, self.ties)
-            near_b = [(u, 0) for u, _ in users_b] + self._beyond(self.right, users_b, self.back)
-            for u, _ in near_a:
-                for v, _ in near_b:
-                    yield u, v
+            near_a = self._ahead(self.left, users_a, self.ties)
+            near_b = self._ahead(self.right, users_b, self.back)
+            for a in near_a:
+                for b in near_b:
+                    self._push(a, b, 0.0)
 
-    def _beyond(
-        self, side: Side, users: list[tuple[NodeId, int]], tied: dict[NodeId, NodeId]
-    ) -> list[tuple[NodeId, int]]:
-        """Users of untied users, up to `_REACH` steps away."""
-        out: list[tuple[NodeId, int]] = []
-        seen = {u for u, _ in users}
-        front = [u for u, _ in users if u not in tied]
-        for step in range(1, _REACH):
+    def _ahead(self, units: UnitGraph, users: list[tuple[UnitId, int]], tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+        """Readers, and readers of untied readers, up to `_REACH` steps away."""
+        out = list(dict.fromkeys(u for u, _ in users))
+        front = [u for u in out if u not in tied]
+        for _ in range(1, _REACH):
             following = []
-            for node_id in front:
-                for user, _ in self._users(side, node_id):
-                    if user not in seen:
-                        seen.add(user)
-                        out.append((user, step))
+            for unit in front:
+                for user, _ in units.users_of(unit):
+                    if user not in out:
+                        out.append(user)
                         if user not in tied:
                             following.append(user)
             front = following[:8]
-            if len(out) > 16:
+            if len(out) > 24:
                 break
         return out
 
-    def _sources(self, x: ValueId, y: ValueId) -> Iterable[tuple[NodeId, NodeId]]:
-        for p in self._behind(self.left, x, self.ties):
-            for r in self._behind(self.right, y, self.back):
-                yield p, r
-
-    def _behind(self, side: Side, value: ValueId, tied: dict[NodeId, NodeId]) -> list[NodeId]:
-        first = side.producer(value)
+    def _behind(self, units: UnitGraph, value: ValueId, tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+        """The maker of a value, and makers behind untied makers."""
+        first = units.producer.get(value)
         if first is None:
             return []
         out, front = [first], [first]
         for _ in range(1, _REACH):
             following = []
-            for node_id in front:
-                if node_id in tied:
+            for unit in front:
+                if unit in tied:
                     continue
-                for arg in side.args[node_id]:
-                    made = side.producer(arg.root)
+                for arg in units.units[unit].args:
+                    made = units.producer.get(arg)
                     if made is not None and made not in out:
                         out.append(made)
                         following.append(made)
@@ -230,34 +314,3 @@ class Matcher:
             if len(out) > 8:
                 break
         return out
-
-
-def _same_place(left: Side, a: NodeId, right: Side, b: NodeId) -> bool:
-    """Whether both nodes are in the main graph (or a function), or both in bodies of the same name."""
-    return _body_path(left, a) == _body_path(right, b)
-
-
-def _body_path(side: Side, node_id: NodeId) -> tuple[str, ...]:
-    path = []
-    node = side.graph.nodes[node_id]
-    while node.parent is not None:
-        parent = side.graph.nodes[node.parent]
-        if not parent.is_call:
-            path.append(next(b.name for b in parent.bodies if node.id in b.nodes))
-        node = parent
-    return tuple(path)
-
-
-def _input_pairs(left: Side, right: Side) -> dict[ValueId, ValueId]:
-    """Graph inputs that stand for each other: by name, else by order among those left over."""
-    by_name = {right.graph.values[v].name: v for v in right.graph.inputs}
-    found: dict[ValueId, ValueId] = {}
-    for v in left.graph.inputs:
-        name = left.graph.values[v].name
-        if name in by_name:
-            found[v] = by_name.pop(name)
-    rest_left = [v for v in left.graph.inputs if v not in found]
-    rest_right = [v for v in right.graph.inputs if v in by_name.values()]
-    if len(rest_left) == len(rest_right):
-        found.update(zip(rest_left, rest_right, strict=True))
-    return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from visualquant.align.cuts import Groups, Key
-from visualquant.align.matcher import Matcher
+from visualquant.align.cuts import Key
+from visualquant.align.ends import output_pairs
+from visualquant.align.levels import Matched
 from visualquant.align.side import Side
 from visualquant.core.graph import NodeId, ValueId
 
@@ -11,20 +12,21 @@ from visualquant.core.graph import NodeId, ValueId
 class Plumbing:
     """Ties plumbing with its very counterpart, and gives the rest to the node whose value it carries."""
 
-    def __init__(self, matcher: Matcher, groups: Groups) -> None:
-        self.left, self.right = matcher.left, matcher.right
-        self.matcher = matcher
-        self.groups = groups
+    def __init__(self, left: Side, right: Side, matched: Matched) -> None:
+        self.left, self.right = left, right
+        self.matched = matched
+        self.groups = matched.groups
+        self._same = set(matched.values)
         self.ties: dict[NodeId, NodeId] = {}
         self.back: dict[NodeId, NodeId] = {}
 
     def place(self) -> None:
         """Tie what has a counterpart, then place what has none."""
         for a in self.left.order:
-            b = self.matcher.ties.get(a)
+            b = self.matched.nodes.get(a)
             if b is not None:
                 self._walk(a, b)
-        for x, y in zip(self.left.graph.outputs, self.right.graph.outputs, strict=False):
+        for x, y in output_pairs(self.left, self.right):
             self._chain(x, y)
         for which, side, tied in ((0, self.left, self.ties), (1, self.right, self.back)):
             self._host(which, side, tied)
@@ -43,9 +45,7 @@ class Plumbing:
         xs = [arg.value for arg in self.left.args[a]]
         ys = [arg.value for arg in self.right.args[b]]
         pairs: list[tuple[ValueId, ValueId]] = []
-        if len(xs) == len(ys) == 2 and self.matcher._value(
-            self.left.root(xs[0]), self.right.root(ys[0])
-        ) <= 0 < self.matcher._value(self.left.root(xs[0]), self.right.root(ys[1])):
+        if len(xs) == len(ys) == 2 and (self.left.root(xs[0]), self.right.root(ys[1])) in self._same:
             ys.reverse()
         if len(xs) == len(ys):
             pairs += zip(xs, ys, strict=True)

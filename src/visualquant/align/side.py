@@ -9,6 +9,7 @@ from typing import Literal
 
 from visualquant.align.families import MOVE, QUANTIZERS, family, is_quiet
 from visualquant.align.folding import Folder
+from visualquant.align.sketches import Sketch
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
 
@@ -36,11 +37,13 @@ class Side:
     Attributes:
         graph: the graph.
         folder: values of constant sub-graphs and of operands that a scheme reader decodes.
+        sketches: by (node, slot), made when first asked for.
     """
 
     def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
         self.graph = graph
         self.folder = Folder(graph, sites)
+        self.sketches: dict[tuple[NodeId, int], Sketch | None] = {}
         self._root: dict[ValueId, ValueId] = {}
         self._quiet_root: dict[ValueId, ValueId] = {}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from visualquant.align.folding import Folder, Operand
-from visualquant.align.side import Side
 from visualquant.core.graph import NodeId, NodeView
 
 SKETCH_ROWS = 32
@@ -120,27 +120,6 @@ def _sketch(node: NodeId, slot: int, rows: int, columns: int, sample: npt.NDArra
     return Sketch(node, slot, rows, columns, unit, has_identity and length > 0)
 
 
-def side_sketches(side: Side) -> dict[NodeId, list[Sketch]]:
-    """The sketches of every compute node's constant operands, in slot order."""
-    found: dict[NodeId, list[Sketch]] = {}
-    for node_id in side.compute:
-        node = side.graph.nodes[node_id]
-        data = {arg.slot for arg in side.args[node_id]}
-        mine = []
-        for slot in range(len(node.inputs)):
-            if slot in data:
-                continue
-            operand = side.folder.operand(node, slot)
-            if operand is None:
-                continue
-            sketch = sketch_of(side.folder, node, side.families[node_id], slot, operand)
-            if sketch is not None:
-                mine.append(sketch)
-        if mine:
-            found[node_id] = mine
-    return found
-
-
 def similarity(a: Sketch, b: Sketch) -> float | None:
     """Cosine of two sketches of one shape class, None where they can't be compared or say nothing."""
     if a.shape_class != b.shape_class or a.unit.shape != b.unit.shape:
@@ -150,26 +129,25 @@ def similarity(a: Sketch, b: Sketch) -> float | None:
     return float(a.unit @ b.unit)
 
 
-def main_sketch(sketches: list[Sketch]) -> Sketch:
-    """The largest operand of a node, the first of equals."""
-    return max(sketches, key=lambda s: (s.rows * s.columns, -s.slot))
+def unique_pairs(
+    some: Sequence[tuple[str, int, Sketch]], others: Sequence[tuple[str, int, Sketch]]
+) -> list[tuple[float, int, int]]:
+    """Pairs whose weights are each other's best with a clear margin, as (similarity, id, other id).
 
-
-def seed_pairs(
-    left: dict[NodeId, list[Sketch]], right: dict[NodeId, list[Sketch]], left_side: Side, right_side: Side
-) -> list[tuple[float, NodeId, NodeId]]:
-    """Pairs of nodes whose main weights are each other's best, with a clear margin, as (similarity, left, right)."""
-    classes: dict[tuple[str, int, int], tuple[list[Sketch], list[Sketch]]] = {}
-    for which, (side, sketches) in enumerate(((left_side, left), (right_side, right))):
-        for node_id, mine in sketches.items():
-            main = main_sketch(mine)
-            if main.has_identity and main.columns > 1 and main.rows > 1:
-                key = (_class_family(side.families[node_id]), main.rows, main.columns)
-                classes.setdefault(key, ([], []))[which].append(main)
-    out: list[tuple[float, NodeId, NodeId]] = []
-    for _, (some, others) in sorted(classes.items()):
-        if some and others:
-            out += _mutual_best(some, others)
+    Args:
+        some: (operator family, id, sketch) of one side.
+        others: the same of the other side.
+    """
+    classes: dict[tuple[str, int, int], tuple[list[tuple[int, Sketch]], list[tuple[int, Sketch]]]] = {}
+    for which, sketches in enumerate((some, others)):
+        for name, key, sketch in sketches:
+            if sketch.has_identity and sketch.columns > 1 and sketch.rows > 1:
+                group = classes.setdefault((_class_family(name), sketch.rows, sketch.columns), ([], []))
+                group[which].append((key, sketch))
+    out: list[tuple[float, int, int]] = []
+    for _, (left, right) in sorted(classes.items()):
+        if left and right:
+            out += _mutual_best(left, right)
     return out
 
 
@@ -178,36 +156,30 @@ def _class_family(name: str) -> str:
 
 
 def _mutual_best(
-    some: list[Sketch], others: list[Sketch], at_least: float = 0.5, margin: float = 0.1
-) -> list[tuple[float, NodeId, NodeId]]:
-    a = np.stack([s.unit for s in some])
-    b = np.stack([s.unit for s in others])
-    best_ab, second_ab = np.full(len(some), -2.0), np.full(len(some), -2.0)
-    arg_ab = np.zeros(len(some), np.int64)
-    best_ba, second_ba = np.full(len(others), -2.0), np.full(len(others), -2.0)
-    arg_ba = np.zeros(len(others), np.int64)
-    for start in range(0, len(some), 512):
-        block = a[start : start + 512] @ b.T
-        rows = slice(start, start + len(block))
-        arg_ab[rows] = block.argmax(axis=1)
-        top = (
-            np.partition(block, -2, axis=1)[:, -2:]
-            if block.shape[1] > 1
-            else np.c_[np.full(len(block), -2.0), block[:, 0]]
-        )
-        second_ab[rows], best_ab[rows] = top[:, 0], top[:, 1]
-        column_best = block.argmax(axis=0)
-        column_top = block[column_best, np.arange(block.shape[1])]
-        column_second = np.full(block.shape[1], -2.0)
-        if len(block) > 1:
-            column_second = np.partition(block, -2, axis=0)[-2]
-        better = column_top > best_ba
-        second_ba = np.where(better, np.maximum(best_ba, column_second), np.maximum(second_ba, column_top))
-        arg_ba = np.where(better, start + column_best, arg_ba)
-        best_ba = np.where(better, column_top, best_ba)
+    some: list[tuple[int, Sketch]], others: list[tuple[int, Sketch]], at_least: float = 0.5, margin: float = 0.1
+) -> list[tuple[float, int, int]]:
+    a = np.stack([s.unit for _, s in some])
+    b = np.stack([s.unit for _, s in others])
+    best, second, partner = _top_two(a, b)
+    _, second_back, partner_back = _top_two(b, a)
     out = []
-    for i, j in enumerate(arg_ab):
-        sure = best_ab[i] >= at_least and best_ab[i] - max(second_ab[i], second_ba[j]) >= margin
-        if arg_ba[j] == i and sure:
-            out.append((float(best_ab[i]), some[i].node, others[int(j)].node))
+    for i, j in enumerate(partner):
+        rival = max(second[i], second_back[j])
+        if partner_back[j] == i and best[i] >= at_least and best[i] - rival >= margin:
+            out.append((float(best[i]), some[i][0], others[int(j)][0]))
     return out
+
+
+def _top_two(a: Floats32, b: Floats32) -> tuple[Floats32, Floats32, npt.NDArray[np.int64]]:
+    """For each row of `a`: the best and second best cosine among the rows of `b`, and which is the best."""
+    best, second = np.empty(len(a), np.float32), np.full(len(a), -2.0, np.float32)
+    partner = np.empty(len(a), np.int64)
+    for start in range(0, len(a), 512):
+        block = a[start : start + 512] @ b.T
+        rows = np.arange(len(block))
+        top = block.argmax(axis=1)
+        partner[start : start + len(block)] = top
+        best[start : start + len(block)] = block[rows, top]
+        block[rows, top] = -2.0
+        second[start : start + len(block)] = block.max(axis=1)
+    return best, second, partner
