@@ -18,12 +18,13 @@ Array = npt.NDArray[Any]
 
 @runtime_checkable
 class BlockSource(Protocol):
-    """A float tensor that is not one plain array: concatenated, scaled, or transposed from a map."""
+    """A float tensor that is not one plain array: concatenated, scaled, or transposed from a map.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        ...
+    Attributes:
+        shape: sizes of the axes.
+    """
+
+    shape: tuple[int, ...]
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Elements [start, stop) of the flattened (C order) tensor, float32 or float64 [stop - start]."""
