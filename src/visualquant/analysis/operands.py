@@ -71,7 +71,7 @@ def axis_before(steps: Sequence[ViewStep], shape: tuple[int, ...], axis: int) ->
     return axis
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class JoinedSource:
     """A float operand that is not one plain array: parts joined, scaled, or in another order.
 
@@ -80,19 +80,19 @@ class JoinedSource:
         axis: where the parts are joined.
         factor: broadcasts against the whole, or None.
         order: (axis, permutation): element k of the result is element permutation[k] of the parts, or None.
+        shape: of the whole.
     """
 
     parts: tuple[AnyArray, ...]
     axis: int = 0
     factor: npt.NDArray[np.float64] | None = None
     order: tuple[int, npt.NDArray[np.int64]] | None = None
+    shape: tuple[int, ...] = dataclasses.field(init=False)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the whole."""
+    def __post_init__(self) -> None:
         first = self.parts[0].shape
         joined = sum(p.shape[self.axis] for p in self.parts) if first else 1
-        return tuple(joined if k == self.axis else n for k, n in enumerate(first))
+        self.shape = tuple(joined if k == self.axis else n for k, n in enumerate(first))
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float64]:
         """Flat C-order elements [start, stop) in float64; reads whole rows of axis 0, never the whole tensor."""

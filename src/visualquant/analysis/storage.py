@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView, NodeView
 from visualquant.core.model import Model
 from visualquant.core.operators import WEIGHT_SLOTS, is_weight_slot
 from visualquant.core.quant import QuantSite
 from visualquant.core.report import Coverage, StorageRow
-from visualquant.core.trace import static_shape, trace_operand
+from visualquant.core.trace import trace_operand
 
 
 def storage(model: Model) -> StorageRow | None:
@@ -72,7 +73,7 @@ def _scale_bytes(model: Model, site: QuantSite) -> int:
     return total or 4 * count
 
 
-def coverage(quant_model: Model) -> Coverage:
+def coverage(float_model: Model, quant_model: Model, alignment: Alignment) -> Coverage:
     """Which part of the quantized model's layers, parameters and multiply-adds works on quantized weights."""
     graph = quant_model.graph
     quantized = {s.reader for s in quant_model.sites if s.role == "weight"}
@@ -86,7 +87,7 @@ def coverage(quant_model: Model) -> Coverage:
             continue
         nodes += 1
         parameters += size
-        own = _macs(graph, node, size)
+        own = _macs(_output_shape(node, quant_model, float_model, alignment), node, size)
         macs = None if macs is None or own is None else macs + own
         if node.id in quantized:
             covered += 1
@@ -113,17 +114,27 @@ def _weight_elements(graph: GraphView, node: NodeView, model: Model) -> int:
     return total
 
 
-def _macs(graph: GraphView, node: NodeView, weight_elements: int) -> int | None:
+def _output_shape(
+    node: NodeView, quant_model: Model, float_model: Model, alignment: Alignment
+) -> tuple[int, ...] | None:
+    """Sizes of a node's output, symbolic ones as 1; from the float counterpart where the file does not tell."""
+    group = alignment.group_of_quant.get(node.id)
+    partners = () if group is None else group.float_nodes
+    places = [(quant_model.graph, node), *((float_model.graph, float_model.graph.nodes[n]) for n in partners)]
+    for graph, place in places:
+        if place.op_type not in WEIGHT_SLOTS:
+            continue
+        out = place.outputs[0] if place.outputs else None
+        shape = None if out is None else graph.values[out].shape
+        if shape is not None:
+            return tuple(n if isinstance(n, int) else 1 for n in shape)
+    return None
+
+
+def _macs(shape: tuple[int, ...] | None, node: NodeView, weight_elements: int) -> int | None:
     """Multiply-adds of one run with batch 1: weight elements times output positions; None where shapes are unknown."""
     if "Gather" in node.op_type or "Embed" in node.op_type:
         return 0
-    out = node.outputs[0] if node.outputs else None
-    shape = None if out is None else static_shape(graph, out)
-    view = None if out is None else graph.values[out].shape
-    if shape is None and view is not None:
-        shape = tuple(n if isinstance(n, int) else 1 for n in view)
     if not shape:
         return None
-    if "Conv" in node.op_type:
-        return weight_elements * math.prod(shape[2:])
-    return weight_elements * math.prod(shape[1:-1])
+    return weight_elements * math.prod(shape[2:] if "Conv" in node.op_type else shape[1:-1])

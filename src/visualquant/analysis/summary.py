@@ -10,6 +10,7 @@ from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
 from visualquant.core.report import Coverage, Finding, SummaryRow, WeightRow
 
+SOUND_DB = 25.0
 _SCHEME_WORDS = {
     "qdq": "static (QDQ)",
     "qoperator": "static (integer operators)",
@@ -33,12 +34,17 @@ def sentence(model: Model) -> str:
         if model.sites:
             return f"{model.name} quantizes activations only."
         return f"{model.name} is not quantized."
-    types = collections.Counter(s.params.code_type.name for s in weights if s.params is not None)
-    grains = collections.Counter(_grain(s.params.granularity, s.params.block_size) for s in weights if s.params)
+    types: collections.Counter[str] = collections.Counter()
+    grains: collections.Counter[str] = collections.Counter()
+    for site in {(s.value, s.view): s for s in weights}.values():
+        if site.params is not None and site.codes is not None:
+            types[site.params.code_type.name] += site.codes.size
+            grains[_grain(site.params.granularity, site.params.block_size)] += site.codes.size
     acts = collections.Counter(s.params.code_type.name for s in model.activation_sites if s.params is not None)
+    total = max(sum(types.values()), 1)
     schemes = " and ".join(_SCHEME_WORDS.get(s, s) for s in model.schemes[:2])
-    kind = " and ".join(name for name, _ in types.most_common(2))
-    grain = grains.most_common(1)[0][0]
+    kind = " and ".join(name for name, size in types.most_common(2) if size > 0.05 * total) or "integer"
+    grain = grains.most_common(1)[0][0] if grains else ""
     text = f"{schemes[:1].upper()}{schemes[1:]} quantization: {kind} weights {grain}"
     if acts:
         text += f", {acts.most_common(1)[0][0]} activations"
@@ -88,6 +94,12 @@ def _verdict(alignment: Alignment, findings: Sequence[Finding], levels: Sequence
     if loud:
         return f"Nothing is broken; the first thing to look at is {loud[0].code}: {loud[0].what}"
     if levels:
-        worst = min(level for level, _ in levels)
-        return f"The weights are sound: worst SQNR {worst:.1f} dB over {len(levels)} quantized weights."
+        level, worst = min(levels, key=lambda pair: pair[0])
+        if level >= SOUND_DB:
+            return f"The weights are sound: worst SQNR {level:.1f} dB over {len(levels)} quantized weights."
+        text = f"No fault stands out, but {worst.code_type} leaves only {level:.1f} dB in {worst.value!r}"
+        best = max((w for w in worst.what_if if w.bits == 4), key=lambda w: float(w.sqnr_db or 0), default=None)
+        if best is not None and worst.code_type in ("int4", "uint4") and float(best.sqnr_db or 0) > level + 1:
+            text += f"; {best.scheme} would give {float(best.sqnr_db or 0):.1f} dB"
+        return text + "."
     return "The files show nothing to worry about."

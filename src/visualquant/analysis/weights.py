@@ -257,7 +257,7 @@ def what_if_rows(x: Any, channel_axis: int | None, options: WeightOptions) -> tu
     from visualquant.kernels.api import what_if
 
     found = what_if(x, channel_axis=channel_axis, threads=options.threads, cancel=options.cancel)
-    return tuple(WhatIfRow(w.scheme, w.bits, w.sqnr_db, w.bits_per_weight) for w in found)
+    return tuple(WhatIfRow(w.scheme, w.bits, w.sqnr_db, w.sqnr_db_worst_channel, w.bits_per_weight) for w in found)
 
 
 def _without_slices(job: _Job) -> tuple[TensorRef | npt.NDArray[Any], tuple[ViewStep, ...], QuantParams | None]:
@@ -433,3 +433,45 @@ def _with_shared_groups(found: Sequence[MeasuredWeight]) -> tuple[MeasuredWeight
         else item
         for item in found
     )
+
+
+def weights_alone(model: Model, options: WeightOptions) -> tuple[WeightRow, ...]:
+    """What-if rows of every float weight of one model, without a counterpart."""
+    rows = []
+    seen: set[int] = set()
+    jobs = []
+    for node in model.graph.nodes:
+        for slot, value in enumerate(node.inputs):
+            if value is None or not is_weight_slot(node, slot) or (node.id, slot) in model.site_at:
+                continue
+            trace = trace_operand(model.graph, value)
+            const = model.graph.const(trace.source)
+            if const is None or not const.dtype.is_float or len(const.shape) < 2 or trace.source in seen:
+                continue
+            seen.add(trace.source)
+            view = trace.steps
+            jobs.append(_Job(model.graph, trace.source, node, slot, None, None, const, None, view, None, "weight"))
+    total, done = sum(j.nbytes for j in jobs), 0
+    for job in jobs:
+        if options.cancel is not None and options.cancel():
+            raise CancelledError("Stopped before all weights were measured.")
+        assert job.codes is not None and job.reader is not None
+        found = what_if_rows(job.codes, job.channel_axis, options)
+        rows.append(
+            WeightRow(
+                group=None,
+                node=node_key(job.reader.id),
+                value=model.key(job.value),
+                role="weight",
+                scheme="float",
+                code_type=job.codes.dtype.name,
+                elements=job.codes.size,
+                bits_per_weight=float(job.codes.dtype.bits),
+                what_if=found,
+                channel_axis=job.channel_axis,
+            )
+        )
+        done += job.nbytes
+        if options.progress is not None:
+            options.progress(done, total)
+    return tuple(rows)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from pathlib import Path
 
 import click
@@ -38,6 +36,7 @@ def command(
 
     Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 130 interrupted.
     """
+    from visualquant.cli.output import write_json
     from visualquant.cli.progress import Progressbar
     from visualquant.session.compare import compare
 
@@ -46,7 +45,6 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
-    start = time.perf_counter()
     with Progressbar() as bar:
         report = compare(
             float_model,
@@ -57,31 +55,15 @@ def command(
             progress=bar.stage,
             command=f"compare {float_model.name} {quant_model.name}",
         )
-    _write(report, json_path, save)
-    if str(json_path) != "-":
-        from visualquant.reports.terminal import render
-
-        render(report, top=top)
-        click.echo(f"\n{time.perf_counter() - start:.1f} s", err=True) if sys.stderr.isatty() else None
-    return _gate(report, fail_below_sqnr)
-
-
-def _write(report: Report, json_path: Path | None, save: Path | None) -> None:
-    if json_path is not None:
-        from visualquant.reports.json_report import dumps
-
-        text = dumps(report)
-        if str(json_path) == "-":
-            click.echo(text, nl=False)
-        else:
-            try:
-                json_path.write_text(text, encoding="utf-8", errors="surrogatepass")
-            except OSError as error:
-                raise UsageError(f"{str(json_path)!r} can't be written: {error.strerror}.") from error
     if save is not None:
         from visualquant.session.archive import save as save_archive
 
         save_archive(report, save)
+    if not write_json(report, json_path):
+        from visualquant.reports.terminal import render
+
+        render(report, top=top)
+    return _gate(report, fail_below_sqnr)
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

@@ -192,6 +192,7 @@ class WhatIfRow:
     scheme: str
     bits: int
     sqnr_db: Number | None = None
+    sqnr_db_worst_channel: Number | None = None
     bits_per_weight: Real | None = None
 
 
@@ -281,6 +282,66 @@ class WeightDetail:
     counts_quant: npt.NDArray[np.int64] | None = None
     error_edges: npt.NDArray[np.float64] | None = None
     counts_error: npt.NDArray[np.int64] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """How often an operator occurs, and how often on quantized weights or activations."""
+
+    op_type: str
+    domain: str
+    count: int
+    quantized: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckRow:
+    """A check of the file: onnx's checker, shape inference, ..."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SiteRow:
+    """The parameters of one stored quantized tensor (or of one activation)."""
+
+    value: str
+    role: Literal["weight", "bias", "activation"]
+    scheme: str
+    code_type: str | None = None
+    granularity: Literal["per_tensor", "per_channel", "blocked"] | None = None
+    axis: int | None = None
+    block_size: int | None = None
+    symmetric: bool | None = None
+    scale: tuple[Number, Number] | None = None
+    range: tuple[Number, Number] | None = None
+    node: str | None = None
+    problem: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Inspection:
+    """What is in one model.
+
+    Attributes:
+        sentence: what kind of quantization it has.
+        operators: by count.
+        left_float: nodes with weights that are not quantized, where others are.
+        weights: with what-if rows where they were asked for.
+    """
+
+    tool: ToolRow
+    model: ModelRow
+    sentence: str
+    operators: tuple[OperatorRow, ...]
+    checks: tuple[CheckRow, ...]
+    sites: tuple[SiteRow, ...]
+    weights: tuple[WeightRow, ...]
+    left_float: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    schema_version: int = SCHEMA_VERSION
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

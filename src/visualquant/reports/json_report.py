@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from visualquant.core.report import SCHEMA_VERSION, Report
+from visualquant.core.report import SCHEMA_VERSION, Inspection, Report
 from visualquant.errors import InputError
 
 SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
@@ -27,9 +27,8 @@ def to_plain(report: Report) -> dict[str, Any]:
 
     What was not measured is left out; non-finite numbers are "inf", "-inf" and "nan".
     """
-    plain = msgspec.to_builtins(_without_details(report), builtin_types=())
-    cleaned: dict[str, Any] = _clean(plain)
-    return cleaned
+    plain: dict[str, Any] = _clean(msgspec.to_builtins(_without_details(report)))
+    return plain
 
 
 def from_plain(plain: Mapping[str, Any]) -> Report:
@@ -51,7 +50,16 @@ def from_plain(plain: Mapping[str, Any]) -> Report:
 
 def dumps(report: Report) -> str:
     """The report as JSON text, two spaces a level, UTF-8 names as they are."""
-    return json.dumps(to_plain(report), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return _text(to_plain(report))
+
+
+def dump_plain(inspection: Inspection) -> str:
+    """An inspection as JSON text, by the same rules."""
+    return _text(_clean(msgspec.to_builtins(inspection)))
+
+
+def _text(plain: Any) -> str:
+    return json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def schema() -> dict[str, Any]:

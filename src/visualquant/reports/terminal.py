@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -13,24 +15,34 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from visualquant.core.report import Finding, ModelRow, Report, WeightRow
+from visualquant.core.report import Finding, ModelRow, Report
 from visualquant.core.text import safe_text
-from visualquant.reports.histogram import sparkline
-from visualquant.reports.numbers import as_float, decibel, share, short, size
+from visualquant.reports.numbers import share, size
+from visualquant.reports.terminal_weights import weight_table, what_if_table, worst_first
 
 STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
+PLAIN_WIDTH = 132
+PLACES_OF_A_CODE = 3
 
 
-def make_console(out: TextIO | None = None) -> Console:
-    """A console that is plain where `out` is no terminal, and without colour where NO_COLOR is set.
+@contextlib.contextmanager
+def page(out: TextIO | None = None) -> Iterator[Console]:
+    """A console to print one page on: plain where `out` is no terminal, without colour where NO_COLOR is set.
 
-    Text that is no terminal is not cut to 80 columns: names stay whole for grep.
+    Plain text is not cut to 80 columns (names stay whole for grep) and has no blanks at line ends.
     """
     out = out or sys.stdout
-    plain = not out.isatty()
-    width = None if not plain else int(os.environ.get("COLUMNS", "0")) or 132
-    return Console(file=out, width=width, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    if out.isatty():
+        yield Console(file=out, highlight=False, emoji=False, markup=False)
+        return
+    width = int(os.environ.get("COLUMNS", "0") or 0) or PLAIN_WIDTH
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    yield Console(file=buffer, width=width, highlight=False, emoji=False, markup=False, color_system=None)
+    buffer.seek(0)
+    for line in buffer.read().splitlines():
+        out.write(line.rstrip() + "\n")
 
 
 def render(report: Report, out: TextIO | None = None, *, top: int = 10) -> None:
@@ -41,17 +53,19 @@ def render(report: Report, out: TextIO | None = None, *, top: int = 10) -> None:
         out: where; standard output by default.
         top: how many layers and findings at most.
     """
-    console = make_console(out)
-    unicode = (console.encoding or "").lower().replace("-", "").startswith("utf")
-    console.print(_headline(report))
-    console.print(_models(report))
-    if report.weights:
-        console.print(_weights(report, top, unicode))
-    console.print(_findings(report.findings, top))
-    if report.status != "complete":
-        console.print(
-            Text(f"This result is {report.status}: {safe_text(report.status_reason or '')}", style="bold red")
-        )
+    with page(out) as console:
+        unicode = console.encoding.lower().startswith("utf")
+        console.print(_headline(report))
+        console.print(_models(report))
+        if report.weights:
+            console.print(weight_table(report, top, console.width, unicode=unicode))
+            if any(w.what_if for w in report.weights):
+                console.print(what_if_table(report.weights, worst_first(report.weights), top, console.width))
+        console.print()
+        console.print(findings_block(report.findings, top))
+        if report.status != "complete":
+            reason = safe_text(report.status_reason or "")
+            console.print(Text(f"This result is {report.status}: {reason}", style="bold red"))
 
 
 def _headline(report: Report) -> RenderableType:
@@ -91,87 +105,24 @@ def _models(report: Report) -> Table:
     return table
 
 
-def worst_first(weights: Sequence[WeightRow]) -> list[int]:
-    """Indices of the weight rows by SQNR, worst first; rows without a number come last, problems before them."""
-
-    def key(index: int) -> tuple[int, float, int]:
-        sqnr = as_float(weights[index].metrics.get("sqnr_db"))
-        if sqnr is None:
-            return (1 if weights[index].problem else 2, 0.0, index)
-        return (0, sqnr, index)
-
-    return sorted(range(len(weights)), key=key)
-
-
-def _weights(report: Report, top: int, unicode: bool) -> RenderableType:
-    names = {n.id: n.name or f"{n.op_type} {n.id}" for n in report.nodes.get("quant", ())}
-    order = [k for k in worst_first(report.weights) if report.weights[k].role == "weight"]
-    table = Table(
-        box=SIMPLE_HEAD, pad_edge=False, title="Weights, worst first", title_justify="left", title_style="bold"
-    )
-    for title, justify in (
-        ("layer", "left"),
-        ("weight", "left"),
-        ("stored as", "left"),
-        ("SQNR dB", "right"),
-        ("worst channel", "right"),
-        ("max |error|", "right"),
-        ("clipped", "right"),
-        ("values", "left"),
-    ):
-        table.add_column(title, justify=justify, no_wrap=title != "layer", overflow="fold")  # type: ignore[arg-type]
-    for index in order[:top]:
-        row = report.weights[index]
-        detail = report.details[index] if index < len(report.details) else None
-        metrics = row.metrics
-        clipped = (as_float(metrics.get("clipped_low")) or 0) + (as_float(metrics.get("clipped_high")) or 0)
-        worst = decibel(metrics.get("sqnr_db_worst_channel"))
-        if row.worst_channels and metrics.get("sqnr_db_worst_channel") is not None:
-            worst += f" (#{row.worst_channels[0].index})"
-        shown = "" if detail is None or detail.counts_float is None else sparkline(detail.counts_float, unicode=unicode)
-        sqnr = Text(decibel(metrics.get("sqnr_db")), style=_level_style(as_float(metrics.get("sqnr_db"))))
-        table.add_row(
-            Text(safe_text(names.get(row.node or "", "") or row.value, 40)),
-            Text(safe_text(row.value, 36)),
-            _stored_as(row),
-            sqnr if row.problem is None else Text("—"),
-            worst,
-            short(metrics.get("max_abs_error")),
-            share(clipped / row.elements) if row.elements and "clipped_low" in metrics else "—",
-            Text(shown),
-        )
-    lines: list[RenderableType] = [table]
-    if len(order) > top:
-        lines.append(Text(f"… and {len(order) - top} more (--top {len(order)}, or --json for all)", style="dim"))
-    return Group(*lines)
-
-
-def _stored_as(row: WeightRow) -> str:
-    if row.granularity == "blocked":
-        return f"{row.code_type} blocks of {row.block_size}"
-    if row.granularity == "per_channel":
-        return f"{row.code_type} per channel"
-    return f"{row.code_type} per tensor" if row.granularity else row.code_type
-
-
-def _level_style(sqnr_db: float | None) -> str:
-    if sqnr_db is None:
-        return ""
-    return "red" if sqnr_db < 20 else "yellow" if sqnr_db < 30 else "green"
-
-
-def _findings(findings: Sequence[Finding], top: int) -> RenderableType:
+def findings_block(findings: Sequence[Finding], top: int) -> RenderableType:
+    """Findings with what to do; of one code the first places, then how many more."""
     if not findings:
         return Text("Nothing stands out in the files.", style="green")
     lines: list[RenderableType] = [Text("Findings, most important first", style="bold")]
-    for finding in findings[:top]:
-        mark, style = MARKS[finding.severity], STYLES[finding.severity]
-        head = Text.assemble((f"{mark} {finding.code}", style), "  ", safe_text(finding.what))
-        body: list[RenderableType] = [head, Padding(Text(f"fix: {safe_text(finding.fix)}", style="dim"), (0, 0, 0, 2))]
-        if finding.settings:
-            body.append(Padding(Text(safe_text(finding.settings), style="dim"), (0, 0, 0, 2)))
-        lines.append(Padding(Group(*body), (0, 0, 0, 0)))
-    if len(findings) > top:
-        lines.append(Text(f"… and {len(findings) - top} more (--top {len(findings)}, or --json for all)", style="dim"))
+    places: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        places.setdefault((finding.code, finding.severity), []).append(finding)
+    for (code, severity), same in list(places.items())[:top]:
+        for finding in same[:PLACES_OF_A_CODE]:
+            lines.append(Text.assemble((f"{MARKS[severity]} {code}", STYLES[severity]), "  ", safe_text(finding.what)))
+        if len(same) > PLACES_OF_A_CODE:
+            lines.append(Text(f"  … and {len(same) - PLACES_OF_A_CODE} more places", style="dim"))
+        lines.append(Padding(Text(f"fix: {safe_text(same[0].fix)}", style="dim"), (0, 0, 0, 2)))
+        if same[0].settings:
+            lines.append(Padding(Text(f"set: {safe_text(same[0].settings)}", style="dim"), (0, 0, 0, 2)))
+    hidden = list(places)[top:]
+    if hidden:
+        lines.append(Text(f"… and {', '.join(code for code, _ in hidden)} (--top, or --json for all)", style="dim"))
     lines.append(Text("`visualquant explain CODE` says what a code means.", style="dim"))
     return Group(*lines)

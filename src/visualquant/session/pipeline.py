@@ -13,13 +13,13 @@ from visualquant._version import __version__
 from visualquant.analysis import findings as findings_engine
 from visualquant.analysis import storage as storage_analysis
 from visualquant.analysis.findings.context import Context
-from visualquant.analysis.summary import sentence, summarize
+from visualquant.analysis.summary import summarize
 from visualquant.analysis.toolchain import guess_quantizer
 from visualquant.analysis.weights import MeasuredWeight, WeightOptions, measure_weights
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
 from visualquant.core.model import Model
-from visualquant.core.report import EnvironmentRow, Report, ToolRow
+from visualquant.core.report import EnvironmentRow, Finding, Report, ToolRow
 from visualquant.core.tensors import FileSource
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
@@ -111,15 +111,12 @@ def _report(
     quant_model: Model,
     alignment: Alignment,
     measured: tuple[MeasuredWeight, ...],
-    found: tuple[object, ...],
+    findings: tuple[Finding, ...],
     command: str,
     timings: Mapping[str, float],
 ) -> Report:
-    from visualquant.core.report import Finding
-
-    findings = tuple(f for f in found if isinstance(f, Finding))
     weights = tuple(m.row for m in measured)
-    coverage = storage_analysis.coverage(quant_model)
+    coverage = storage_analysis.coverage(float_model, quant_model, alignment)
     return Report(
         tool=ToolRow("visualquant", __version__),
         environment=environment(command),
@@ -152,6 +149,3 @@ def environment(command: str) -> EnvironmentRow:
         packages=packages,
         command=command,
     )
-
-
-__all__ = ["align_models", "compare_models", "environment", "load_model", "sentence"]

@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from visualquant.analysis.findings import graph, pairs, weights
 from visualquant.analysis.findings.context import Context, finish
+from visualquant.core.alignment import Alignment
+from visualquant.core.model import Model
 from visualquant.core.report import Finding
 
 RULES = (*weights.RULES, *graph.RULES, *pairs.RULES)
+
+
+# Rules that need no float model.
+ALONE = (
+    graph.scale_shape,
+    graph.pad_zero_point,
+    graph.blocks_fusion,
+    graph.opset_too_old,
+    graph.unclaimed,
+    graph.unknown_operators,
+    graph.duplicate_names,
+    graph.redundant,
+    graph.float_islands,
+    pairs.joins,
+    pairs.int8_compute,
+    pairs.may_saturate,
+)
+
+
+def find_alone(model: Model) -> tuple[Finding, ...]:
+    """What one file shows without its float model."""
+    context = Context(model, model, Alignment(()))
+    return finish([draft for rule in ALONE for draft in rule(context)], context)
 
 
 def find(context: Context) -> tuple[Finding, ...]:

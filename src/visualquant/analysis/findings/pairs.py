@@ -134,16 +134,17 @@ def _affine_chain(graph: GraphView, value: int) -> list[NodeView]:
     chain: list[NodeView] = []
     for _ in range(16):
         readers = [n for n, _ in graph.readers_of(value)]
-        if len(readers) != 1 or not readers[0].outputs or readers[0].outputs[0] is None:
+        node = readers[0] if len(readers) == 1 else None
+        behind = node.outputs[0] if node is not None and node.outputs else None
+        if node is None or behind is None:
             break
-        node = readers[0]
         others = [v for v in node.inputs if v is not None and v != value]
         constant = all(graph.const(trace_operand(graph, v).source) is not None for v in others)
         if node.op_type in _AFFINE and constant:
             chain.append(node)
         elif node.op_type not in LAYOUT_OPS | QUANTIZE_OPS | DEQUANTIZE_OPS:
             break
-        behind = node.outputs[0]
+        value = behind
     return chain
 
 
