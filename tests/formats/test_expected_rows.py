@@ -12,8 +12,7 @@ from tests.formats.expected import complaints
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 
-PENDING_CASES = {"aimet-encodings", "qonnx-rounding", "typed-field-storage", "weight-dq-folded"}
-PENDING_CASES |= {"fp16-layernorm-overflow", "fp16-out-of-range"}
+PENDING_CASES = {"aimet-encodings"}
 
 
 def _zoo_files() -> list[str]:
@@ -31,7 +30,7 @@ def _cases() -> list[str]:
     return [p.name for p in found if json.loads((p / "expect.json").read_text()).get("weights")]
 
 
-@pytest.mark.parametrize("file", [f for f in _zoo_files() if "nbits" not in f and "builder" not in f])
+@pytest.mark.parametrize("file", _zoo_files())
 def test_zoo(zoo: Path, file: str) -> None:
     rows = json.loads((zoo / "weights.json").read_text())[file]["rows"]
     path = zoo / "corpus" / file

@@ -74,6 +74,23 @@ _VENDOR["com.ms.internal.nhwc"] = _VENDOR["com.microsoft.nchwc"] | _names(
 )
 
 
+_QUANTIZED = _names(
+    "DequantizeBFP DequantizeLinear DequantizeWithOrder DynamicQuantizeLSTM DynamicQuantizeLinear "
+    "DynamicQuantizeMatMul GatherBlockQuantized GemmFloat8 ConvInteger MatMulBlockQuantizedFp4Weight "
+    "MatMulBlockQuantizedFp8Weight MatMulBnb4 MatMulFpQ4 MatMulInteger MatMulInteger16 MatMulIntegerToFloat "
+    "MatMulNBits MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv QAttention QEmbedLayerNormalization QGemm QMoE "
+    "QuantizeBFP QuantizeLinear QuantizeWithOrder"
+)
+
+
+def is_quantized_operator(node: NodeView) -> bool:
+    """True where an operator takes codes, scales or zero points, or makes codes: its constants are no float weights."""
+    if node.op_type in _QUANTIZED or node.op_type.startswith(("QLinear", "QOrdered")):
+        return True
+    vendor = node.domain in ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "trt")
+    return vendor or node.domain in ("com.amd.quark", "com.vai.quantize")
+
+
 def is_known_operator(graph: GraphView, node: NodeView) -> bool:
     """True for operators of ONNX, of ONNX Runtime and of the quantizers' domains, and for any of another container."""
     if graph.container != "onnx":

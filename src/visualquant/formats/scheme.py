@@ -33,6 +33,11 @@ SCHEMES: tuple[str, ...] = (
     "visualquant.formats.schemes.matmul_bnb4",
     "visualquant.formats.schemes.qmoe",
     "visualquant.formats.schemes.float_weights",
+    "visualquant.formats.schemes.qonnx",
+    "visualquant.formats.schemes.block_formats",
+    "visualquant.formats.schemes.arithmetic",
+    "visualquant.formats.schemes.float_reduction",
+    "visualquant.formats.schemes.stored_float",
 )
 
 
@@ -44,7 +49,7 @@ class Sites:
         sites: in order of reader node and slot; at most one for each (value, reader, slot, role).
         unclaimed: stored tensors of a code type that no reader understands.
         conflicts: sentences on sites that two readers claimed; the first one kept it.
-        schemes: names of the schemes of weights and biases, the commonest first; where no weight is quantized,
+        schemes: names of the schemes of weights and biases, that of most elements first; where no weight is quantized,
             those of the activations.
         unknown_operators: nodes of operators that nobody here knows (calls of functions in the file are known).
     """
@@ -81,5 +86,9 @@ def find_sites(graph: GraphView) -> Sites:
 
 
 def _scheme_names(sites: list[QuantSite]) -> tuple[str, ...]:
-    stored = [s.scheme for s in sites if s.role != "activation"] or [s.scheme for s in sites]
-    return tuple(sorted(set(stored), key=lambda name: (-stored.count(name), name)))
+    named = [s for s in sites if s.scheme != "stored_float"]  # a trace of a scheme, not one
+    named = [s for s in named if s.role != "activation"] or named
+    elements: dict[str, int] = {}
+    for site in named:
+        elements[site.scheme] = elements.get(site.scheme, 0) + (0 if site.codes is None else site.codes.size)
+    return tuple(sorted(elements, key=lambda name: (-elements[name], name)))

@@ -39,6 +39,7 @@ class Spec:
         default_axis: what a left-out axis means; None where the operator knows one scale for a tensor only.
         block_size: 0 where there are no blocks.
         qmin, qmax: narrower range of codes, or None for that of the type.
+        scale_is_exponent: the scale is stored as the exponent byte of float8e8m0, in an integer tensor.
     """
 
     where: str
@@ -51,6 +52,7 @@ class Spec:
     block_size: int = 0
     qmin: int | None = None
     qmax: int | None = None
+    scale_is_exponent: bool = False
 
 
 def code_range(code_type: ElementType) -> tuple[int | None, int | None]:
@@ -76,6 +78,8 @@ def read_affine(graph: GraphView, spec: Spec, *, stored: bool = True) -> Reading
             return Reading(None)
         why = "has no scale" if spec.scale is None else "takes a scale that is no constant of the file"
         return Reading(None, f"{spec.where} {why}, so its codes have no value that can be compared.")
+    if spec.scale_is_exponent and scale.dtype.kind in "iu":
+        scale = np.exp2(scale.astype(np.float64) - 127)
     zero = constant(graph, spec.zero_point)
     if zero is None and spec.zero_point is not None:
         if not stored:

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.trace import trace_operand
+from visualquant.formats.schemes._qdq_ops import is_dequantize
 
 Array = npt.NDArray[Any]
 MAX_DEPTH = 16
-_DEQUANTIZE = ("DequantizeLinear", "TRT_FP8DequantizeLinear", "TRT_INT8DequantizeLinear")
 
 
 def constant(graph: GraphView, value: ValueId | None, depth: int = 0) -> Array | None:
@@ -60,7 +60,7 @@ def _computed(graph: GraphView, value: ValueId, depth: int) -> Array | None:
         except ValueError:  # shapes that do not broadcast: the caller reports that no constant stands there
             return None
         return product
-    if node.op_type in _DEQUANTIZE:
+    if is_dequantize(node):
         codes, scale = constant(graph, node.input(0), depth), constant(graph, node.input(1), depth)
         if codes is None or scale is None or scale.size != 1:
             return None

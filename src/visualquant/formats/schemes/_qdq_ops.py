@@ -16,10 +16,15 @@ class QdqOp:
     Attributes:
         kind: "q" or "dq".
         code_type: what the codes are whatever the file says (vendor operators), or None.
+        default_axis, default_block: what left-out attributes mean.
+        scale_is_exponent: an integer scale is the exponent byte of float8e8m0.
     """
 
     kind: Literal["q", "dq"]
     code_type: str | None = None
+    default_axis: int = 1
+    default_block: int = 0
+    scale_is_exponent: bool = False
 
 
 _NAMES: dict[tuple[str, str], QdqOp] = {
@@ -35,6 +40,9 @@ _NAMES: dict[tuple[str, str], QdqOp] = {
     ("trt", "TRT_INT8DequantizeLinear"): QdqOp("dq", "int8"),
     ("trt", "TRT_FP8QuantizeLinear"): QdqOp("q", "float8e4m3fn"),
     ("trt", "TRT_FP8DequantizeLinear"): QdqOp("dq", "float8e4m3fn"),
+    ("trt", "TRT_INT4QuantizeLinear"): QdqOp("q", "int4"),
+    ("trt", "TRT_INT4DequantizeLinear"): QdqOp("dq", "int4"),
+    ("trt", "TRT_MXFP8DequantizeLinear"): QdqOp("dq", "float8e4m3fn", -1, 32, True),
 }
 
 

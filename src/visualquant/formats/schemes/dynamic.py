@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from visualquant.formats.schemes._affine import Array, Reading, broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, place
 from visualquant.formats.schemes._qdq_ops import is_quantize
+from visualquant.formats.schemes._sites import activation_site
 from visualquant.formats.schemes.qoperator import Operand, read_operand
 
 NAME = "dynamic"
@@ -42,21 +43,7 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
             if site is not None:
                 yield site
         if node.op_type == "DynamicQuantizeLinear" and node.domain == "" and node.outputs[0] is not None:
-            yield from _activation(flow, node, node.outputs[0])
-
-
-def _activation(flow: Flow, node: NodeView, value: ValueId) -> Iterator[QuantSite]:
-    uses = flow.uses(value)
-    yield QuantSite(
-        value=value,
-        scheme=NAME,
-        role="activation",
-        params=None,
-        codes=None,
-        reader=uses[0].node.id if uses else None,
-        slot=uses[0].slot if uses else 0,
-        nodes=(node.id,),
-    )
+            yield activation_site(flow, NAME, node.outputs[0], None, nodes=(node.id,))
 
 
 def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | None:

@@ -10,12 +10,12 @@ import numpy as np
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType
-from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, broadcast_params, code_range
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, picked_from, place
 from visualquant.formats.schemes._qdq_ops import is_dequantize
 from visualquant.formats.schemes._quantize import computed
+from visualquant.formats.schemes._sites import activation_site, origin_of
 
 NAME = "qoperator"
 
@@ -108,30 +108,19 @@ def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | 
     value = node.input(operand.slot)
     if value is None:
         return None
-    trace = trace_operand(graph, value)
-    stored = graph.const(trace.source)
-    if stored is None:
+    origin = origin_of(graph, value)
+    if origin is None:
         return _picked(graph, node, operand)
+    stored, shape = origin.stored, origin.shape
     if not stored.dtype.is_integer:
         return None
-    shape = stored.shape
-    for step in trace.steps:
-        shape = tuple(shape[k] for k in step.args) if step.kind == "transpose" else step.args
     reading = read_operand(graph, node, operand, stored.dtype, shape)
-    codes, view = stored, trace.steps
-    if reading.params is not None and reading.params.axis is not None and trace.steps:
+    codes, view = stored, origin.steps
+    if reading.params is not None and reading.params.axis is not None and origin.steps:
         # NOTE: rare (a runtime folds it); scales follow the operand, so the stored tensor is seen as the operand
-        def laid_out() -> Array:
-            array = stored.array()
-            for step in trace.steps:
-                array = step.apply(array)
-            return array
-
-        codes, view = computed(stored.dtype, shape, laid_out), ()
-    if not trace.exact:
-        reading = Reading(None, f"A shape between {graph.values[trace.source].key!r} and {node.name!r} is unknown.")
+        codes, view = computed(stored.dtype, shape, origin.operand), ()
     return QuantSite(
-        value=trace.source,
+        value=origin.value,
         scheme=NAME,
         role="weight",
         params=reading.params,
@@ -139,7 +128,7 @@ def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | 
         reader=node.id,
         slot=operand.slot,
         view=view,
-        nodes=trace.nodes,
+        nodes=origin.nodes,
         problem=reading.problem,
     )
 
@@ -255,19 +244,14 @@ def _result(graph: GraphView, flow: Flow, node: NodeView, value: ValueId, slots:
         low, high = code_range(code_type)
         shift = None if zero is None else zero.reshape(())
         params = QuantParams(code_type, scale.astype(np.float64).reshape(()), shift, None, None, low, high)
-    readers = list(flow.readers(value))
-    dequantize = next((n for n, _ in readers if is_dequantize(n)), None)
-    uses = flow.uses(value)
-    if dequantize is not None and dequantize.outputs[0] is not None:
-        uses = flow.uses(dequantize.outputs[0]) or uses
-    return QuantSite(
-        value=value,
-        scheme=NAME,
-        role="activation",
-        params=params,
-        codes=None,
-        reader=uses[0].node.id if uses else None,
-        slot=uses[0].slot if uses else 0,
+    dequantize = next((n for n, _ in flow.readers(value) if is_dequantize(n)), None)
+    made = None if dequantize is None else dequantize.outputs[0]
+    return activation_site(
+        flow,
+        NAME,
+        value,
+        params,
         nodes=() if dequantize is None else (dequantize.id,),
-        dequantized=None if dequantize is None else dequantize.outputs[0],
+        dequantized=made,
+        behind=made,
     )
