@@ -85,7 +85,7 @@ def _features(side: Side, unit: Unit) -> Features:
     node = side.graph.nodes[unit.node]
     parameters: dict[str, object] = {}
     scalar = None
-    if len(unit.members) == 1:
+    if len(unit.parts) <= 1:
         parameters.update(
             (k, v) for k, v in node.attributes.items() if k in _TELLING and isinstance(v, int | tuple | str)
         )

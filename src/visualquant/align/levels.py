@@ -1,16 +1,20 @@
-"""Two passes: formulas put together first, then what is inside them, and what no formula explained."""
+"""Two passes: composed units first, then what is inside them, and what no composition explained."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from visualquant.align.compose import composed_units
 from visualquant.align.cuts import Groups, join_units, value_ties
 from visualquant.align.ends import input_pairs, output_pairs
 from visualquant.align.matcher import Matcher, UnitPair
 from visualquant.align.side import Side
 from visualquant.align.sketches import unique_pairs
-from visualquant.align.units import UnitGraph, UnitId
+from visualquant.align.units import UnitGraph, UnitId, simple_units
 from visualquant.core.graph import NodeId, ValueId
+
+Ends = list[tuple[ValueId, ValueId]]
+Named = dict[tuple[NodeId, NodeId], float]
 
 
 @dataclasses.dataclass
@@ -32,37 +36,31 @@ class Matched:
     forced: set[NodeId]
 
 
-def match(left: Side, right: Side, named: dict[tuple[NodeId, NodeId], float]) -> Matched:
+def match(left: Side, right: Side, named: Named) -> Matched:
     """Ties of all compute nodes and the groups that follow from them."""
     ends = [(left.root(x), right.root(y)) for x, y in output_pairs(left, right)]
-    start = dict(input_pairs(left, right))
-    coarse = Matcher(
-        whole_left := UnitGraph(left, compose=True),
-        whole_right := UnitGraph(right, compose=True),
-        named=_named_units(whole_left, whole_right, named),
-        values=start,
+    simple_left, simple_right = simple_units(left), simple_units(right)
+    coarse = _grown(
+        composed_units(simple_left), composed_units(simple_right), named, dict(input_pairs(left, right)), ends
     )
-    _seed(coarse, ends)
-    coarse.grow()
-    fine = _refined(coarse, named, ends)
     groups = Groups()
-    for a, b in coarse.ties.items():
-        some, others = whole_left.units[a].members, whole_right.units[b].members
-        if len(some) > 1 and len(others) > 1:
-            continue
-        for node in (*some, *others[:0]):
-            groups.join((0, node), (1, whole_right.units[b].node))
-        for node in others:
-            groups.join((1, node), (0, whole_left.units[a].node))
+    fine = _refined(coarse, simple_left, simple_right, named, ends, groups)
     pairs = value_ties(fine, ends)
     join_units(groups, fine, pairs)
-    nodes = {fine.left.units[a].node: fine.right.units[b].node for a, b in fine.ties.items()}
-    score = {fine.left.units[a].node: s for a, s in fine.score.items()}
-    forced = {fine.left.units[a].node for a in fine.forced}
+    nodes = {simple_left.units[a].node: simple_right.units[b].node for a, b in fine.ties.items()}
+    score = {simple_left.units[a].node: s for a, s in fine.score.items()}
+    forced = {simple_left.units[a].node for a in fine.forced}
     return Matched(groups, pairs, nodes, score, forced)
 
 
-def _seed(matcher: Matcher, ends: list[tuple[ValueId, ValueId]]) -> None:
+def _grown(left: UnitGraph, right: UnitGraph, named: Named, start: dict[ValueId, ValueId], ends: Ends) -> Matcher:
+    matcher = Matcher(left, right, named=_named_units(left, right, named), values=start)
+    _seed(matcher, ends)
+    matcher.grow()
+    return matcher
+
+
+def _seed(matcher: Matcher, ends: Ends) -> None:
     sketches = [
         [(f.family, k, f.sketches[0]) for k, f in enumerate(features) if f.sketches] for features in matcher.features
     ]
@@ -75,7 +73,7 @@ def _seed(matcher: Matcher, ends: list[tuple[ValueId, ValueId]]) -> None:
             matcher.seed([(0.5, p, r)])
 
 
-def _named_units(left: UnitGraph, right: UnitGraph, named: dict[tuple[NodeId, NodeId], float]) -> dict[UnitPair, float]:
+def _named_units(left: UnitGraph, right: UnitGraph, named: Named) -> dict[UnitPair, float]:
     """Names tie the unit that makes a node's first output (the last step of a fused node)."""
     last_left = {u.node: k for k, u in enumerate(left.units)}
     last_right = {u.node: k for k, u in enumerate(right.units)}
@@ -86,42 +84,31 @@ def _named_units(left: UnitGraph, right: UnitGraph, named: dict[tuple[NodeId, No
     return out
 
 
-def _refined(
-    coarse: Matcher, named: dict[tuple[NodeId, NodeId], float], ends: list[tuple[ValueId, ValueId]]
-) -> Matcher:
-    """The second pass, on single nodes, with all that the first one knows."""
-    left, right = UnitGraph(coarse.left.side, compose=False), UnitGraph(coarse.right.side, compose=False)
-    by_result_left, by_result_right = _by_result(left), _by_result(right)
+def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, ends: Ends, groups: Groups) -> Matcher:
+    """The second pass, on simple units, with all that the first one knows.
+
+    Parts of a composed unit only match parts of its partner. Where the partner is a single unit, all parts are its
+    counterpart at once.
+    """
     regions: tuple[dict[UnitId, int], dict[UnitId, int]] = ({}, {})
-    sure: list[tuple[UnitId, UnitId, float, bool]] = []
+    sure: list[tuple[UnitId, UnitId, UnitId]] = []
     for number, (a, b) in enumerate(sorted(coarse.ties.items())):
-        some, others = coarse.left.units[a], coarse.right.units[b]
-        if len(some.members) == 1 and len(others.members) == 1:
-            sure.append(
-                (by_result_left[_key(some)], by_result_right[_key(others)], coarse.score[a], a in coarse.forced)
-            )
+        some, others = coarse.left.units[a].parts, coarse.right.units[b].parts
+        if len(some) == 1 and len(others) == 1:
+            sure.append((a, some[0], others[0]))
             continue
-        for which, units, members in ((0, left, some.members), (1, right, others.members)):
-            alone = len(some.members) == 1 or len(others.members) == 1
-            for k, unit in enumerate(units.units):
-                if unit.node in members:
-                    regions[which][k] = -2 - which if alone else number
+        alone = len(some) == 1 or len(others) == 1
+        for which, parts in ((0, some), (1, others)):
+            regions[which].update((p, -2 - which if alone else number) for p in parts)
+        if alone:
+            keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
+            for key in keys[1:]:
+                groups.join(keys[0], key)
     fine = Matcher(left, right, named=_named_units(left, right, named), values=dict(coarse.values), regions=regions)
-    for p, r, score, forced in sure:
-        fine.tie(p, r, score)
-        if forced:
+    for a, p, r in sure:
+        fine.tie(p, r, coarse.score[a])
+        if a in coarse.forced:
             fine.forced.add(p)
     _seed(fine, ends)
     fine.grow()
     return fine
-
-
-def _by_result(units: UnitGraph) -> dict[tuple[NodeId, str, int], UnitId]:
-    return {_key(u): k for k, u in enumerate(units.units)}
-
-
-def _key(unit: object) -> tuple[NodeId, str, int]:
-    from visualquant.align.units import Unit
-
-    assert isinstance(unit, Unit)
-    return unit.node, unit.family, unit.rank[1]

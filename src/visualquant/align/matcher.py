@@ -168,6 +168,8 @@ class Matcher:
             score += 1.5 * agreement if agreement > 0.5 else -1.6 * (0.5 - agreement)
         elif bool(fa.sketches) != bool(fb.sketches):
             score -= 0.3
+        elif fa.sketches and fa.sketches[0].size != fb.sketches[0].size:
+            score -= 0.6
         score += 0.3 * parameters_agree(fa, fb) + 0.3 * scalars_agree(fa, fb)
         if fa.arity != fb.arity:
             score -= 0.3

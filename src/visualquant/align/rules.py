@@ -83,3 +83,9 @@ FUSED: dict[str, tuple[Part, ...]] = {
     "QuickGelu": (Part("Swish", (0,), 0),),
 }
 """Steps of fused operators. An Add whose second input is not there is left out, so is an activation that is not set."""
+
+FOLDS_AFTER = frozenset({"BatchNormalization", "Add"})
+"""Operators with constants that a toolchain folds into the layer with weights in front of them."""
+
+FOLDS_BEFORE: dict[str, tuple[str, ...]] = {"Pad": ("Conv",)}
+"""Operators that a toolchain folds into the layer behind them."""

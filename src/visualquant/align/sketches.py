@@ -16,6 +16,7 @@ SKETCH_ROWS = 32
 SKETCH_COLUMNS = 64
 MIN_ELEMENTS = 8
 _FLAT = 1e-6
+_MIN_ROW = 4  # shorter rows say too little once their mean and length are gone
 
 Floats32 = npt.NDArray[np.float32]
 
@@ -27,7 +28,7 @@ class Sketch:
     Attributes:
         node, slot: the reader.
         rows, columns: the canonical matrix, output channels times the rest.
-        unit: sampled rows, each scaled to length 1, then the whole to length 1; float32 [k]. Zeros where flat.
+        unit: sampled rows, each with mean 0 and length 1, then the whole of length 1; float32 [k]. Zeros where flat.
         has_identity: False where every value is alike (all ones, all zeros): such a weight says nothing.
     """
 
@@ -37,6 +38,11 @@ class Sketch:
     columns: int
     unit: Floats32
     has_identity: bool
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the operand."""
+        return self.rows * self.columns
 
     @property
     def shape_class(self) -> tuple[int, int]:
@@ -109,12 +115,12 @@ def _sketch(node: NodeId, slot: int, rows: int, columns: int, sample: npt.NDArra
     sample = np.nan_to_num(sample, nan=0.0, posinf=0.0, neginf=0.0)
     spread = float(sample.max() - sample.min())
     has_identity = spread > _FLAT * max(float(np.abs(sample).max()), 1e-30)
-    if per_row and columns > 1:
+    if per_row and columns >= _MIN_ROW:
+        sample = sample - sample.mean(axis=1, keepdims=True)
         norm = np.sqrt((sample * sample).sum(axis=1, keepdims=True))
-        sample = np.divide(sample, norm, out=np.zeros_like(sample), where=norm > 0)
-    flat = sample.reshape(-1)
-    if not per_row or rows == 1:
-        flat = flat - flat.mean()
+        flat = np.divide(sample, norm, out=np.zeros_like(sample), where=norm > 0).reshape(-1)
+    else:
+        flat = (sample - sample.mean()).reshape(-1)
     length = float(np.sqrt((flat * flat).sum()))
     unit = (flat / length if length > 0 else flat).astype(np.float32)
     return Sketch(node, slot, rows, columns, unit, has_identity and length > 0)
