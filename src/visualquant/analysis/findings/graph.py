@@ -300,8 +300,15 @@ def activation_lost(context: Context) -> Iterator[Draft]:
     """ACT_LOST: a Relu or Clip that only the range of the following Quantize could make, and does not."""
     float_graph, graph = context.float_model.graph, context.graph
     for group in context.alignment.groups:
-        cuts = [float_graph.nodes[n] for n in group.float_nodes if float_graph.nodes[n].op_type in ("Relu", "Clip")]
-        if not cuts or not group.quant_nodes:
+        inside = set(group.float_nodes)
+        cuts = [
+            node
+            for n in group.float_nodes
+            if (node := float_graph.nodes[n]).op_type in ("Relu", "Clip")
+            and (made := float_graph.producer_of(node.input(0))) is not None
+            and made.id in inside  # a cut that stands first belongs to what the group reads
+        ]
+        if not cuts or not group.quant_nodes or group.confidence < 0.5:
             continue
         members = [graph.nodes[n] for n in group.quant_nodes]
         if any(n.op_type in ("Relu", "Clip") or "activation" in n.attributes for n in members):
