@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,9 +104,7 @@ def test_external_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("location", ["../secret.data", "/etc/hostname", "a/../../secret.data", ""])
-def test_external_data_outside_the_folder(
-    location: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_external_data_outside_the_folder(location: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "m"
     (folder / "a").mkdir(parents=True)
     (tmp_path / "secret.data").write_bytes(WEIGHT.tobytes())
@@ -121,7 +118,7 @@ def test_link_into_a_cache_needs_the_word_for_it(tmp_path: Path, capsys: pytest.
     folder.mkdir()
     blobs.mkdir()
     (blobs / "abc").write_bytes(WEIGHT.tobytes())
-    os.symlink(blobs / "abc", folder / "w.data")
+    (folder / "w.data").symlink_to(blobs / "abc")
     linked = _external(folder / "float.onnx", "w.data")
     quant = save(quantized_mlp(WEIGHT), tmp_path / "quant.onnx")
     assert run(["compare", str(linked), str(quant)]) == 2
@@ -233,7 +230,7 @@ def test_names_in_any_script_and_control_characters(tmp_path: Path, capsys: pyte
                 node.name = "слой/層/λ\x1b[31mred\u202e\n"
     report = _report(tmp_path, proto, quant)
     shown = capsys.readouterr().out
-    assert "\x1b" not in shown and "\u202e" not in shown and "слой/層/λ\\x1b[31mred" in shown
+    assert "\x1b" not in shown and "\u202e" not in shown and "слой/層/λ" in shown and "\\u202e" in shown
     assert "слой/層/λ\x1b[31mred\u202e\n" in {n["name"] for n in report["nodes"]["quant"]}
 
 
@@ -287,9 +284,7 @@ def test_cycle_and_undefined_input_are_no_crash(tmp_path: Path) -> None:
 def test_endless_functions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = [helper.make_node("Again", ["a"], ["b"], domain="f")]
     function = helper.make_function("f", "Again", ["a"], ["b"], body, [helper.make_opsetid("f", 1)])
-    proto = model(
-        [helper.make_node("Again", ["x"], ["y"], domain="f")], functions=[function], extra_opsets=[("f", 1)]
-    )
+    proto = model([helper.make_node("Again", ["x"], ["y"], domain="f")], functions=[function], extra_opsets=[("f", 1)])
     path = save(proto, tmp_path / "f.onnx")
     assert run(["compare", str(path), str(path)]) == 2
     assert "nests" in capsys.readouterr().err

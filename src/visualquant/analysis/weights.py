@@ -176,11 +176,8 @@ def _jobs(model: Model, pairs: dict[tuple[int, int], WeightPair]) -> list[_Job]:
             seen.add((site.reader, site.slot))
         pair = None if site.reader is None else pairs.get((site.reader, site.slot))
         problem = site.problem if site.params is None and not _is_float(site.codes) else None
-        jobs.append(
-            _Job(
-                graph, site.value, reader, site.slot, site, pair, site.codes, site.params, site.view, problem, site.role
-            )
-        )
+        codes, params = _wide_float(site.codes, site.params)
+        jobs.append(_Job(graph, site.value, reader, site.slot, site, pair, codes, params, site.view, problem, site.role))
     for (node_id, slot), pair in pairs.items():
         node = graph.nodes[node_id]
         value = node.input(slot)
@@ -193,6 +190,15 @@ def _jobs(model: Model, pairs: dict[tuple[int, int], WeightPair]) -> list[_Job]:
         role = "bias" if is_bias_slot(node, slot) else "weight"
         jobs.append(_Job(graph, trace.source, node, slot, None, pair, const, None, trace.steps, None, role))
     return sorted(jobs, key=lambda j: (len(graph.nodes) if j.reader is None else j.reader.id, j.slot, j.value))
+
+
+def _wide_float(codes: TensorRef | None, params: QuantParams | None) -> tuple[TensorRef | None, QuantParams | None]:
+    """Half precision and wider: the stored value is the value; a scale other than 1 is put into it."""
+    if codes is None or params is None or not params.code_type.is_float or params.code_type.bits < 16:
+        return codes, params
+    if params.zero_point is None and bool(np.all(params.scale == 1)):
+        return codes, None
+    return TensorRef.of(params.dequantize(codes.array())), None
 
 
 def _is_float(codes: TensorRef | None) -> bool:

@@ -75,6 +75,8 @@ def run(argv: list[str] | None = None) -> int:
         _say(str(error))
         return error.exit_code
     except MemoryError:
+        if os.environ.get("VISUALQUANT_DEBUG"):
+            raise
         _say("Not enough memory for this. Close other programs, or compare on a larger machine.")
         return 2
     except BrokenPipeError:
