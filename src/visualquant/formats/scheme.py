@@ -37,6 +37,7 @@ SCHEMES: tuple[str, ...] = (
     "visualquant.formats.schemes.block_formats",
     "visualquant.formats.schemes.fake_quantize",
     "visualquant.formats.schemes.arithmetic",
+    "visualquant.formats.schemes.aimet",
     "visualquant.formats.schemes.float_reduction",
     "visualquant.formats.schemes.stored_float",
 )
