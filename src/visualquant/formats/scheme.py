@@ -35,7 +35,9 @@ SCHEMES: tuple[str, ...] = (
     "visualquant.formats.schemes.float_weights",
     "visualquant.formats.schemes.qonnx",
     "visualquant.formats.schemes.block_formats",
+    "visualquant.formats.schemes.fake_quantize",
     "visualquant.formats.schemes.arithmetic",
+    "visualquant.formats.schemes.aimet",
     "visualquant.formats.schemes.float_reduction",
     "visualquant.formats.schemes.stored_float",
 )
@@ -75,7 +77,10 @@ def find_sites(graph: GraphView) -> Sites:
                 conflicts.append(
                     f"{tensor!r} is claimed as {first.scheme} and as {site.scheme}; {first.scheme} counts."
                 )
-    sites = sorted(found.values(), key=lambda s: (len(graph.nodes) if s.reader is None else s.reader, s.slot, s.value))
+    # what plumbing of another weight reads is a scale or zero point, however it is stored
+    plumbing = {node for s in found.values() if s.role != "activation" for node in s.nodes}
+    kept = [s for s in found.values() if s.role == "activation" or s.reader is None or s.reader not in plumbing]
+    sites = sorted(kept, key=lambda s: (len(graph.nodes) if s.reader is None else s.reader, s.slot, s.value))
     return Sites(
         tuple(sites),
         tuple(unclaimed_weights(graph, sites)),
@@ -87,7 +92,8 @@ def find_sites(graph: GraphView) -> Sites:
 
 def _scheme_names(sites: list[QuantSite]) -> tuple[str, ...]:
     named = [s for s in sites if s.scheme != "stored_float"]  # a trace of a scheme, not one
-    named = [s for s in named if s.role != "activation"] or named
+    plain = ("qdq", "qoperator", "dynamic")  # activations at the edges of another scheme carry these names, too
+    named = [s for s in named if s.role != "activation" or s.scheme not in plain] or named
     elements: dict[str, int] = {}
     for site in named:
         elements[site.scheme] = elements.get(site.scheme, 0) + (0 if site.codes is None else site.codes.size)

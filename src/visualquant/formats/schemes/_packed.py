@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from visualquant.core.graph import GraphView, ValueId
-from visualquant.core.tensors import ELEMENT_TYPES, ElementType, TensorRef
+from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
 from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._quantize import computed
 
 Array = npt.NDArray[Any]
-
-NF4 = ElementType("nf4", 4, "float", np.dtype(ml_dtypes.uint4))
-FP4_BNB = ElementType("fp4", 4, "float", np.dtype(ml_dtypes.uint4))
-"""Table types of bitsandbytes; their codes are stored as uint4."""
-
-
-def integer_type(bits: int, *, signed: bool) -> ElementType:
-    """The integer type of any width: ONNX's where there is one, else one like "int3" held in wider integers."""
-    kind: Literal["int", "uint"] = "int" if signed else "uint"
-    if f"{kind}{bits}" in ELEMENT_TYPES:
-        return ELEMENT_TYPES[f"{kind}{bits}"]
-    wide = next(w for w in (8, 16, 32, 64) if w >= bits)
-    return ElementType(f"{kind}{bits}", bits, kind, ELEMENT_TYPES[f"{kind}{wide}"].numpy)
 
 
 def stored_bytes(graph: GraphView, value: ValueId | None) -> tuple[ValueId, TensorRef] | None:

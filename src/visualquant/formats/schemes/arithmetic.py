@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
+from visualquant.core.tensors import TensorRef
+from visualquant.formats.element_types import NF4, NF4_TABLE
 from visualquant.formats.schemes._affine import Array, Reading, broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, place
 from visualquant.formats.schemes._sites import Origin, origin_of, weight_sites
 
 NAME = "arithmetic"
-_CODE_BITS = 16
 
 
 def find(graph: GraphView) -> Iterable[QuantSite]:
@@ -23,14 +25,17 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
             continue
         origin = origin_of(graph, node.input(0))
         made = node.outputs[0]
-        if origin is None or made is None or not origin.stored.dtype.is_integer:
-            continue
-        if origin.stored.dtype.bits > _CODE_BITS or origin.stored.size < 2:
+        if origin is None or made is None or not _is_code(origin.stored) or origin.stored.size < 2:
             continue
         cast_to = graph.values[made].dtype
         if cast_to is not None and not cast_to.is_float:
             continue
         yield from _chain(flow, node, origin, made)
+
+
+def _is_code(stored: TensorRef) -> bool:
+    """Integers up to 16 bits, floats up to 8, and table types."""
+    return (stored.dtype.is_integer and stored.dtype.bits <= 16) or (stored.dtype.is_float and stored.dtype.bits <= 8)
 
 
 def _chain(flow: Flow, cast: NodeView, origin: Origin, made: ValueId) -> Iterator[QuantSite]:
@@ -56,7 +61,9 @@ def _chain(flow: Flow, cast: NodeView, origin: Origin, made: ValueId) -> Iterato
         elif node.op_type == "Mul":
             params = broadcast_params(origin.stored.dtype, origin.shape, other, zero)
             problem = None
-            if params is None:
+            if params is not None and origin.stored.dtype == NF4:
+                params = dataclasses.replace(params, table=NF4_TABLE)
+            elif params is None:
                 problem = f"{place(node)} scales codes of shape {list(origin.shape)} by {list(other.shape)}: no fit."
             yield from weight_sites(
                 flow, NAME, origin.value, origin.stored, Reading(params, problem), value, (), tuple(nodes)

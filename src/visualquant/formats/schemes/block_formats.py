@@ -12,9 +12,9 @@ import numpy.typing as npt
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType
+from visualquant.formats.element_types import integer_type
 from visualquant.formats.schemes._affine import Array, Reading
 from visualquant.formats.schemes._flow import Flow, place
-from visualquant.formats.schemes._packed import integer_type
 from visualquant.formats.schemes._quantize import computed, to_float_codes
 from visualquant.formats.schemes._sites import activation_site, origin_of, weight_sites
 

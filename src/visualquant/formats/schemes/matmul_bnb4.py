@@ -12,24 +12,12 @@ import numpy.typing as npt
 from visualquant.core.graph import GraphView, NodeView
 from visualquant.core.quant import QuantParams, QuantSite, ViewStep
 from visualquant.core.tensors import ELEMENT_TYPES, ComputedSource, TensorRef
+from visualquant.formats.element_types import FP4_BNB, FP4_BNB_TABLE, NF4, NF4_TABLE
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import place
-from visualquant.formats.schemes._packed import FP4_BNB, NF4, stored_bytes
+from visualquant.formats.schemes._packed import stored_bytes
 
 NAME = "matmul_bnb4"
-
-# Source: bitsandbytes, csrc/kernels.cu, as in ONNX Runtime's blockwise_quant_block_bnb4.h.
-NF4_TABLE = np.array(
-    [
-        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
-        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
-        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
-        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
-    ],
-    np.float32,
-)
-_FP4_HALF = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
-FP4_TABLE = np.array([*_FP4_HALF, *(-x for x in _FP4_HALF)], np.float32)
 
 
 def find(graph: GraphView) -> Iterable[QuantSite]:
@@ -71,7 +59,7 @@ def _read(graph: GraphView, node: NodeView, site: QuantSite, stored: TensorRef) 
         scale.astype(np.float64).reshape((n, k // block) if in_rows else (blocks,)),
         axis=1 if in_rows else 0,
         block_size=block,
-        table=NF4_TABLE if kind == 1 else FP4_TABLE,
+        table=NF4_TABLE if kind == 1 else FP4_BNB_TABLE,
     )
     view = () if in_rows else (ViewStep("reshape", (n, k)),)
     turned = (ViewStep("transpose", (1, 0)),) if node.int_attribute("transB", 1) else ()

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from visualquant.core.graph import GraphView, NodeView
 from visualquant.core.quant import QuantParams, QuantSite, ViewStep
 from visualquant.core.tensors import TensorRef
+from visualquant.formats.element_types import integer_type
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import place
-from visualquant.formats.schemes._packed import Array, integer_type, packed_codes, stored_bytes, unpack_rows
+from visualquant.formats.schemes._packed import Array, packed_codes, stored_bytes, unpack_rows
 from visualquant.formats.schemes._quantize import computed
 
 NAME = "matmul_nbits"

@@ -11,10 +11,11 @@ import numpy as np
 from visualquant.core.graph import GraphView, NodeView
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
+from visualquant.formats.element_types import integer_type
 from visualquant.formats.schemes._affine import broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import place
-from visualquant.formats.schemes._packed import Array, integer_type, packed_codes, stored_bytes, unpack_rows
+from visualquant.formats.schemes._packed import Array, packed_codes, stored_bytes, unpack_rows
 
 NAME = "qmoe"
 
