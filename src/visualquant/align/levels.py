@@ -44,8 +44,8 @@ def match(left: Side, right: Side, named: Named) -> Matched:
         composed_units(simple_left), composed_units(simple_right), named, dict(input_pairs(left, right)), ends
     )
     groups = Groups()
-    fine = _refined(coarse, simple_left, simple_right, named, ends, groups)
-    pairs = value_ties(fine, ends)
+    fine, more = _refined(coarse, simple_left, simple_right, named, ends, groups)
+    pairs = value_ties(fine, more + ends)
     join_units(groups, fine, pairs)
     nodes = {simple_left.units[a].node: simple_right.units[b].node for a, b in fine.ties.items()}
     score = {simple_left.units[a].node: s for a, s in fine.score.items()}
@@ -84,14 +84,17 @@ def _named_units(left: UnitGraph, right: UnitGraph, named: Named) -> dict[UnitPa
     return out
 
 
-def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, ends: Ends, groups: Groups) -> Matcher:
-    """The second pass, on simple units, with all that the first one knows.
+def _refined(
+    coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, ends: Ends, groups: Groups
+) -> tuple[Matcher, Ends]:
+    """The second pass, on simple units, with all that the first one knows, and pairs of values it can't see itself.
 
     Parts of a composed unit only match parts of its partner. Where the partner is a single unit, all parts are its
     counterpart at once.
     """
     regions: tuple[dict[UnitId, int], dict[UnitId, int]] = ({}, {})
     sure: list[tuple[UnitId, UnitId, UnitId]] = []
+    more: Ends = []
     for number, (a, b) in enumerate(sorted(coarse.ties.items())):
         some, others = coarse.left.units[a].parts, coarse.right.units[b].parts
         if len(some) == 1 and len(others) == 1:
@@ -101,6 +104,7 @@ def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, e
         for which, parts in ((0, some), (1, others)):
             regions[which].update((p, -2 - which if alone else number) for p in parts)
         if alone:
+            more += coarse.argument_pairs(a, b)
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)
@@ -111,4 +115,4 @@ def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, e
             fine.forced.add(p)
     _seed(fine, ends)
     fine.grow()
-    return fine
+    return fine, more
