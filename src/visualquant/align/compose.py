@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from visualquant.align.algebra import Recognizer
 from visualquant.align.families import LINEAR
@@ -39,6 +40,8 @@ def _formulas(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
     found: list[Unit] = []
     for k, unit in enumerate(simple.units):
         if unit.family not in rules or k in taken or unit.family != side.families[unit.node]:
+            continue
+        if unit.family == "Add" and len(unit.args) != 1:  # NOTE: sums are many; only x + constant starts a formula
             continue
         candidates = _behind(side, unit.node)
         for rule in rules[unit.family]:
@@ -131,7 +134,7 @@ def _folds_before(simple: UnitGraph, before: UnitId, head: UnitId) -> bool:
 
 def _is_matrix(simple: UnitGraph, constant: tuple[NodeId, int]) -> bool:
     shape = _shape(simple, constant)
-    return shape is not None and sum(n > 1 for n in shape) >= 2
+    return shape is not None and len(shape) >= 2 and math.prod(shape) > 1
 
 
 def _is_vector(simple: UnitGraph, constant: tuple[NodeId, int]) -> bool:

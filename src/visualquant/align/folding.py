@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from visualquant.align.arithmetic import MAX_ELEMENTS, evaluate
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
-from visualquant.core.trace import const_ints
+from visualquant.core.trace import const_ints, static_shape
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -50,6 +51,7 @@ _DEQUANTIZE = frozenset(
 _QUANTIZE = frozenset({"QuantizeLinear", "ExtendedQuantizeLinear", "TRT_FP8QuantizeLinear", "TRT_INT4QuantizeLinear"})
 _BINARY = {"Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Div": np.divide}
 _UNARY: dict[str, Any] = {"Neg": np.negative, "Reciprocal": np.reciprocal, "Sqrt": np.sqrt, "Exp": np.exp}
+_FOLLOWED = _SAME | _DEQUANTIZE | _BINARY.keys() | _UNARY.keys() | {"Transpose", "Concat"}
 _MAX_DEPTH = 200
 
 
@@ -75,6 +77,7 @@ class Folder:
         self.graph = graph
         self._shapes: dict[ValueId, Shape | None] = {}
         self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self._small: dict[ValueId, npt.NDArray[Any] | None] = {}
         self._sites: dict[tuple[NodeId, int], QuantSite] = {}
         for site in sites:
             if (
@@ -149,8 +152,13 @@ class Folder:
         if first is None or node.bodies:
             return None
         shape = self.shape(first)
-        if shape is None:
-            return None
+        found = None if shape is None else self._shape_through(node, shape)
+        if found is None and (small := self.small(value)) is not None:
+            found = tuple(small.shape)
+        return found
+
+    def _shape_through(self, node: NodeView, shape: Shape) -> Shape | None:
+        """The shape behind an operator that is followed element by element."""
         op = node.op_type
         if op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
             return self._moved(node, shape)
@@ -175,6 +183,57 @@ class Folder:
             return (*shape[:axis], total, *shape[axis + 1 :])
         return None
 
+    def small(self, value: ValueId) -> npt.NDArray[Any] | None:
+        """A small constant, with the arithmetic of shapes and indices carried out; None for anything else."""
+        value = self._inner(value)
+        if value not in self._small:
+            self._small[value] = None  # NOTE: ends recursion on damaged, cyclic graphs
+            self._small[value] = self._evaluated(value)
+        return self._small[value]
+
+    def _evaluated(self, value: ValueId) -> npt.NDArray[Any] | None:
+        graph = self.graph
+        const = graph.const(value)
+        if const is not None:
+            usable = const.dtype.kind not in ("string", "complex") and const.size <= MAX_ELEMENTS
+            return const.array() if usable else None
+        made = graph.values[value].producer
+        if made is None:
+            return None
+        node = graph.nodes[made]
+        if node.op_type in ("Shape", "Size"):
+            sizes = None if node.input(0) is None else static_shape(graph, node.inputs[0])  # type: ignore[arg-type]
+            return None if sizes is None else _shape_values(node, sizes)
+        if (known := self._one_size(node)) is not None:
+            return known
+        if node.bodies or len(node.outputs) != 1:
+            return None
+        inputs = [None if v is None else self.small(v) for v in node.inputs]
+        if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
+            return None
+        return evaluate(node, inputs)
+
+    def _one_size(self, node: NodeView) -> npt.NDArray[Any] | None:
+        """Gather of a size that is known from a shape that is not known in full."""
+        first = node.input(0)
+        made = None if first is None else self.graph.producer_of(first)
+        if (
+            node.op_type != "Gather"
+            or made is None
+            or made.op_type != "Shape"
+            or made.attributes
+            or made.input(0) is None
+        ):
+            return None
+        sizes = self.graph.values[made.inputs[0]].shape  # type: ignore[index]
+        at = None if node.input(1) is None else self.small(node.inputs[1])  # type: ignore[arg-type]
+        if sizes is None or at is None or not all(-len(sizes) <= int(k) < len(sizes) for k in at.reshape(-1)):
+            return None
+        picked = [sizes[int(k)] for k in at.reshape(-1)]
+        if not all(isinstance(n, int) for n in picked):
+            return None
+        return np.array(picked, np.int64).reshape(at.shape)
+
     def _moved(self, node: NodeView, shape: Shape) -> Shape | None:
         from visualquant.core.trace import _reshaped
 
@@ -195,10 +254,11 @@ class Folder:
             return None
         node = graph.nodes[made]
         first = node.input(0)
-        assert first is not None
-        source = self.shape(first)
-        assert source is not None
+        source = None if first is None else self.shape(first)
         op = node.op_type
+        if first is None or source is None or op not in _FOLLOWED:
+            small = self.small(value)
+            return None if small is None else small.reshape(-1)[index].astype(np.float64)
         if op == "Transpose":
             perm = node.ints_attribute("perm") or tuple(range(len(source)))[::-1]
             coords = np.unravel_index(index, shape)
@@ -232,7 +292,7 @@ class Folder:
                 assert part is not None
                 size = self.shape(part)
                 assert size is not None
-                here = (parts[axis] >= start) & (coords[axis] < start + size[axis])
+                here = (parts[axis] >= start) & (parts[axis] < start + size[axis])
                 inner = [c[here] - (start if k == axis else 0) for k, c in enumerate(parts)]
                 got = self.at(part, _ravel(tuple(inner), size, index[here]), depth + 1)
                 if got is None:
@@ -240,7 +300,8 @@ class Folder:
                 out[here] = got
                 start += size[axis]
             return out
-        return None
+        small = self.small(value)
+        return None if small is None else small.reshape(-1)[index].astype(np.float64)
 
     def _dequantized(self, node: NodeView, first: ValueId, shape: Shape, index: Index, depth: int) -> Floats | None:
         behind = self.graph.producer_of(first)
@@ -290,6 +351,13 @@ class Folder:
                 whole = step.apply(whole)
             codes = self._arrays[id(site)] = whole.reshape(-1).astype(np.float32)
         return codes[index].astype(np.float64)
+
+
+def _shape_values(node: NodeView, sizes: Shape) -> npt.NDArray[Any]:
+    if node.op_type == "Size":
+        return np.array(math.prod(sizes), np.int64)
+    start, end = node.int_attribute("start", 0), node.int_attribute("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
 
 
 def _after(kind: str, args: tuple[int, ...], shape: Shape) -> Shape:

@@ -54,7 +54,7 @@ def match(left: Side, right: Side, named: Named) -> Matched:
 
 
 def _grown(left: UnitGraph, right: UnitGraph, named: Named, start: dict[ValueId, ValueId], ends: Ends) -> Matcher:
-    matcher = Matcher(left, right, named=_named_units(left, right, named), values=start)
+    matcher = Matcher(left, right, named=_named_units(left, right, named), values=start, ends=ends)
     _seed(matcher, ends)
     matcher.grow()
     return matcher
@@ -108,7 +108,9 @@ def _refined(
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)
-    fine = Matcher(left, right, named=_named_units(left, right, named), values=dict(coarse.values), regions=regions)
+    fine = Matcher(
+        left, right, named=_named_units(left, right, named), values=dict(coarse.values), ends=ends, regions=regions
+    )
     for a, p, r in sure:
         fine.tie(p, r, coarse.score[a])
         if a in coarse.forced:

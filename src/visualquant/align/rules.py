@@ -35,6 +35,7 @@ FORMULAS: tuple[Formula, ...] = (
     Formula("Mish", "Softplus", "x * Tanh(Softplus(x))"),
     Formula("HardSwish", "HardSigmoid", "x * HardSigmoid(x)"),
     Formula("HardSwish", "Clip", "x * 0.16666667 * Clip(x + 3)"),
+    Formula("HardSwish", "Add", "x * 0.16666667 * (x + 3)"),  # a quantizer's range stands in for the Clip
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} * w + b"),
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} * w"),
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} + b"),
