@@ -150,7 +150,9 @@ class QuantSite:
         scheme: which reader found it: "qdq", "qoperator", "dynamic", "matmul_nbits", ...
         role: weight, bias or activation.
         params: None where they exist only at run time (dynamic activations) or are not constant.
-        codes: the stored codes; None for activations and for weights quantized at run time.
+        codes: the stored codes; for weights quantized at run time those that the file's formula gives, computed when
+            they are read. None for activations. Its element type may be wider than `params.code_type` (a 5-bit code
+            lies in an int8), never narrower.
         reader: the compute node that uses the tensor (for an activation: the first one), with its input slot.
         slot: input slot of `reader`.
         view: steps from the stored codes to the operand at that slot.
@@ -159,7 +161,8 @@ class QuantSite:
         quantized_at_run_time: the file stores float and quantizes when it runs.
         permutation: order of the axis before grouping (g_idx), or None.
         pre_scale: factor that was multiplied into the float weight before quantizing (AWQ), or None.
-        problem: why no number can be given (shapes that do not fit and the like), or None.
+        problem: what does not fit (scale shape, zero-point length, block size, opset), as a sentence, or None. Then
+            `params` is None, except where one reading alone fits: it is given, and the number stands all the same.
     """
 
     value: ValueId

@@ -45,7 +45,7 @@ class ContainerReader(Protocol):
 
 
 # NOTE: order matters only between equal claims. A reader is imported when a file is opened, never before.
-CONTAINERS: tuple[str, ...] = ("visualquant.formats.onnx_file",)
+CONTAINERS: tuple[str, ...] = ("visualquant.formats.onnx_file", "visualquant.formats.openvino_ir")
 
 
 def open_model(path: Path | str, *, data_root: Path | str | None = None) -> GraphView:
