@@ -145,5 +145,5 @@ def _is_vector(simple: UnitGraph, constant: tuple[NodeId, int]) -> bool:
 
 def _shape(simple: UnitGraph, constant: tuple[NodeId, int]) -> tuple[int, ...] | None:
     node_id, slot = constant
-    operand = simple.side.folder.operand(simple.side.graph.nodes[node_id], slot)
+    operand = simple.side.operands.get(simple.side.graph.nodes[node_id], slot)
     return None if operand is None else operand.shape

@@ -13,6 +13,8 @@ from visualquant.align.sketches import unique_pairs
 from visualquant.align.units import UnitGraph, UnitId, simple_units
 from visualquant.core.graph import NodeId, ValueId
 
+_LAYOUTS = 4
+
 Ends = list[tuple[ValueId, ValueId]]
 Named = dict[tuple[NodeId, NodeId], float]
 
@@ -62,7 +64,13 @@ def _grown(left: UnitGraph, right: UnitGraph, named: Named, start: dict[ValueId,
 
 def _seed(matcher: Matcher, ends: Ends) -> None:
     sketches = [
-        [(f.family, k, f.sketches[0]) for k, f in enumerate(features) if f.sketches] for features in matcher.features
+        [
+            (f.family, k, s)
+            for k, f in enumerate(features)
+            for s in f.sketches[:_LAYOUTS]
+            if s.size == f.sketches[0].size
+        ]
+        for features in matcher.features
     ]
     matcher.seed((1.0 + score, a, b) for score, a, b in unique_pairs(sketches[0], sketches[1]))
     matcher.seed((0.5, a, b) for a, b in matcher.named)

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from visualquant.align.families import MOVE, QUANTIZERS, family, is_quiet
-from visualquant.align.folding import Folder, small_ints
+from visualquant.align.folding import small_ints
+from visualquant.align.operands import Operands
 from visualquant.align.sketches import Sketch
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
@@ -37,14 +38,16 @@ class Side:
 
     Attributes:
         graph: the graph.
-        folder: values of constant sub-graphs and of operands that a scheme reader decodes.
+        operands: constant operands, decoded by the scheme readers' sites or folded.
+        folder: values of constant sub-graphs.
         sketches: by (node, slot), made when first asked for.
     """
 
     def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
         self.graph = graph
-        self.folder = Folder(graph, sites)
-        self.sketches: dict[tuple[NodeId, int], Sketch | None] = {}
+        self.operands = Operands(graph, sites)
+        self.folder = self.operands.folder
+        self.sketches: dict[tuple[NodeId, int], tuple[Sketch, ...]] = {}
         self._root: dict[ValueId, ValueId] = {}
         self._quiet_root: dict[ValueId, ValueId] = {}
 

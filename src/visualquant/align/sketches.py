@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.align.folding import Folder, Operand
+from visualquant.align.operands import Operand, Operands
 from visualquant.core.graph import NodeId, NodeView
 
 SKETCH_ROWS = 32
@@ -73,7 +73,7 @@ def canonical_index(node: NodeView, op_family: str, slot: int, shape: tuple[int,
     return axes, 1
 
 
-def sketch_of(folder: Folder, node: NodeView, op_family: str, slot: int, operand: Operand) -> Sketch | None:
+def sketch_of(operands: Operands, node: NodeView, op_family: str, slot: int, operand: Operand) -> Sketch | None:
     """The sketch of one operand; None for operands that are too small to say anything."""
     shape = operand.shape
     if math.prod(shape) < MIN_ELEMENTS:
@@ -88,7 +88,7 @@ def sketch_of(folder: Folder, node: NodeView, op_family: str, slot: int, operand
         )
     )
     index = flat_index(shape, order, columns, r, c)
-    got = folder.elements(operand, index.reshape(-1))
+    got = operands.elements(operand, index.reshape(-1))
     if got is None:
         return None
     return _sketch(node.id, slot, rows, columns, got.reshape(index.shape), per_row=columns > 1)

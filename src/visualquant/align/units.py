@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from visualquant.align.families import LINEAR
+from visualquant.align.operands import BLOCKED_DOMAIN
 from visualquant.align.rules import FUSED
 from visualquant.align.side import Side
 from visualquant.core.graph import NodeId, ValueId
@@ -97,7 +98,7 @@ def simple_units(side: Side) -> UnitGraph:
 
 def _of_node(side: Side, node_id: NodeId, virtual: int) -> list[Unit]:
     node = side.graph.nodes[node_id]
-    steps = FUSED.get(node.op_type)
+    steps = FUSED.get("FusedConv" if node.domain == BLOCKED_DOMAIN and node.op_type == "Conv" else node.op_type)
     rank = side.rank[node_id]
     args = {arg.slot: arg.root for arg in side.args[node_id]}
     if steps is not None and steps[0].swaps and node.input(steps[0].slots[1]) is not None:
