@@ -20,23 +20,27 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import pairs as P
-from standin_sites import find_sites
+import pairs as P  # noqa: E402
 
-from visualquant.align import align
-from visualquant.formats.container import open_model
+from visualquant.align import align  # noqa: E402
+from visualquant.formats.container import open_model  # noqa: E402
+from visualquant.formats.scheme import find_sites  # noqa: E402
 
 CACHE = Path(tempfile.gettempdir()) / "visualquant-align-cache"
 
 
 def graph_and_sites(path: Path) -> Any:
+    """A graph and its sites, from a cache of this machine where it is fresh."""
     cached = CACHE / (str(path).replace("/", "_") + ".pickle")
     if cached.exists() and cached.stat().st_mtime > path.stat().st_mtime:
-        graph = pickle.loads(cached.read_bytes())
-    else:
-        graph = open_model(path)
-        cached.write_bytes(pickle.dumps(graph))
-    return graph, find_sites(graph)
+        return pickle.loads(cached.read_bytes())
+    graph = open_model(path)
+    sites = find_sites(graph).sites
+    try:
+        cached.write_bytes(pickle.dumps((graph, sites)))
+    except (TypeError, AttributeError, pickle.PicklingError):
+        pass
+    return graph, sites
 
 
 def scrambled(pair: P.Pair, seed: int) -> tuple[Path, Path]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from visualquant.align.side import Side
-from visualquant.core.graph import NodeId, ValueId
+from visualquant.core.graph import NodeId, NodeView, ValueId
 
 _TOLERANCE = 0.01  # constants of half precision differ in the fourth digit
 
@@ -223,14 +223,17 @@ class Recognizer:
 
     # -- flattening
 
-    def _scalar(self, value: ValueId) -> float | None:
-        if self.side.live[value]:
+    def _operands(self, node: NodeView) -> tuple[int, ...]:
+        """Slots of what a node computes with: of integer operators without their scales and zero points."""
+        if node.op_type.startswith("QLinear"):
+            return (0,) if len(node.inputs) < 6 else (0, 3)
+        return tuple(k for k, v in enumerate(node.inputs) if v is not None)
+
+    def _scalar(self, node: NodeView, slot: int) -> float | None:
+        value = node.input(slot)
+        if value is None or self.side.live[value]:
             return None
-        shape = self.side.folder.shape(value)
-        if shape is None or math.prod(shape) != 1:
-            return None
-        got = self.side.folder.array(value)
-        return None if got is None else float(got.reshape(-1)[0])
+        return self.side.operands.scalar(node, slot)
 
     def _inside(self, value: ValueId, top: bool) -> NodeId | None:
         """The compute node that makes a value, where the formula may go on into it."""
@@ -246,31 +249,35 @@ class Recognizer:
 
     def _multiply(self, value: ValueId, exponent: float, flat: _Flat, top: bool = False) -> None:
         value = self.side.quiet_root(value)
-        scalar = self._scalar(value)
-        if scalar is not None:
-            flat.constant *= scalar**exponent if scalar > 0 or exponent == 1 else math.nan
-            return
         made = self._inside(value, top)
         node = None if made is None else self.side.graph.nodes[made]
         op = "" if made is None else self.side.families[made]
-        inputs = [] if node is None else [v for v in node.inputs if v is not None]
-        if node is not None and op == "Mul" and len(inputs) == 2:
+        slots = () if node is None else self._operands(node)
+        if node is not None and op == "Mul" and len(slots) == 2:
             exponents = [exponent, exponent]
-        elif node is not None and op == "Div" and len(inputs) == 2:
+        elif node is not None and op == "Div" and len(slots) == 2:
             exponents = [exponent, -exponent]
-        elif node is not None and op in ("Sqrt", "Reciprocal", "Neg") and len(inputs) == 1:
+        elif node is not None and op in ("Sqrt", "Reciprocal", "Neg") and len(slots) == 1:
             exponents = [exponent * {"Sqrt": 0.5, "Reciprocal": -1.0, "Neg": 1.0}[op]]
             flat.constant *= -1.0 if op == "Neg" else 1.0
-        elif node is not None and op == "Pow" and len(inputs) == 2 and (power := self._scalar(inputs[1])) is not None:
+        elif (
+            node is not None and op == "Pow" and len(slots) == 2 and (power := self._scalar(node, slots[1])) is not None
+        ):
             exponents = [exponent * power]
         else:
             flat.parts[value] = flat.parts.get(value, 0.0) + exponent
             return
         flat.nodes |= {node.id}
-        for slot, part in enumerate(inputs[: len(exponents)]):
-            if not self.side.live[part] and self._scalar(part) is None:
+        for slot, power in zip(slots, exponents, strict=False):
+            part = node.inputs[slot]
+            assert part is not None
+            scalar = self._scalar(node, slot)
+            if scalar is not None:
+                flat.constant *= scalar**power if scalar > 0 or power == 1 else math.nan
+                continue
+            if not self.side.live[part]:
                 flat.constants |= {(node.id, slot)}
-            self._multiply(part, exponents[slot], flat)
+            self._multiply(part, power, flat)
 
     def _terms(self, value: ValueId) -> _Flat:
         flat = _Flat(0.0)
@@ -279,17 +286,13 @@ class Recognizer:
 
     def _add(self, value: ValueId, sign: float, flat: _Flat, top: bool = False) -> None:
         value = self.side.quiet_root(value)
-        scalar = self._scalar(value)
-        if scalar is not None:
-            flat.constant += sign * scalar
-            return
         made = self._inside(value, top)
         node = None if made is None else self.side.graph.nodes[made]
         op = "" if made is None else self.side.families[made]
-        inputs = [] if node is None else [v for v in node.inputs if v is not None]
-        if node is not None and op == "Add" and len(inputs) == 2:
+        slots = () if node is None else self._operands(node)
+        if node is not None and op == "Add" and len(slots) == 2:
             signs = [sign, sign]
-        elif node is not None and op == "Sub" and len(inputs) == 2:
+        elif node is not None and op == "Sub" and len(slots) == 2:
             signs = [sign, -sign]
         elif node is not None and op == "Neg" and not top:
             signs = [-sign]
@@ -297,10 +300,16 @@ class Recognizer:
             flat.parts[value] = flat.parts.get(value, 0.0) + sign
             return
         flat.nodes |= {node.id}
-        for slot, part in enumerate(inputs[: len(signs)]):
-            if not self.side.live[part] and self._scalar(part) is None:
+        for slot, sign in zip(slots, signs, strict=False):
+            part = node.inputs[slot]
+            assert part is not None
+            scalar = self._scalar(node, slot)
+            if scalar is not None:
+                flat.constant += sign * scalar
+                continue
+            if not self.side.live[part]:
                 flat.constants |= {(node.id, slot)}
-            self._add(part, signs[slot], flat)
+            self._add(part, sign, flat)
 
 
 @dataclasses.dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from visualquant.align.algebra import Recognizer
 from visualquant.align.families import LINEAR
@@ -39,6 +40,8 @@ def _formulas(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
     found: list[Unit] = []
     for k, unit in enumerate(simple.units):
         if unit.family not in rules or k in taken or unit.family != side.families[unit.node]:
+            continue
+        if unit.family == "Add" and len(unit.args) != 1:  # NOTE: sums are many; only x + constant starts a formula
             continue
         candidates = _behind(side, unit.node)
         for rule in rules[unit.family]:
@@ -96,7 +99,7 @@ def _layers(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
     """Layers with weights, with the padding in front and the bias and BatchNormalization behind."""
     found: list[Unit] = []
     for k, head in enumerate(simple.units):
-        if head.family not in LINEAR or k in taken:
+        if head.family not in LINEAR or k in taken or not any(_is_matrix(simple, c) for c in head.constants):
             continue
         parts = [k]
         args = head.args
@@ -108,6 +111,8 @@ def _layers(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
         while (user := simple.only_user(last)) is not None and user not in taken and user not in parts:
             unit = simple.units[user]
             if unit.family not in FOLDS_AFTER or len(unit.args) != 1 or not unit.constants:
+                break
+            if not all(_is_vector(simple, c) for c in unit.constants):
                 break
             if any(simple.units[p].family == unit.family for p in parts):
                 break
@@ -125,3 +130,20 @@ def _folds_before(simple: UnitGraph, before: UnitId, head: UnitId) -> bool:
     family = simple.units[before].family
     folds = simple.units[head].family in FOLDS_BEFORE.get(family, ())
     return folds and len(simple.units[before].args) == 1 and simple.only_user(before) == head
+
+
+def _is_matrix(simple: UnitGraph, constant: tuple[NodeId, int]) -> bool:
+    shape = _shape(simple, constant)
+    return shape is not None and len(shape) >= 2 and math.prod(shape) > 1
+
+
+def _is_vector(simple: UnitGraph, constant: tuple[NodeId, int]) -> bool:
+    """Whether a constant has one value a channel at most; such an operand can be folded into the layer in front."""
+    shape = _shape(simple, constant)
+    return shape is not None and sum(n > 1 for n in shape) <= 1
+
+
+def _shape(simple: UnitGraph, constant: tuple[NodeId, int]) -> tuple[int, ...] | None:
+    node_id, slot = constant
+    operand = simple.side.operands.get(simple.side.graph.nodes[node_id], slot)
+    return None if operand is None else operand.shape

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from visualquant.align.levels import Matched, match
 from visualquant.align.names import named_pairs
-from visualquant.align.operands import weight_pairs
+from visualquant.align.weight_pairs import weight_pairs
 from visualquant.align.plumbing import Plumbing, all_keys
 from visualquant.align.side import Side
 from visualquant.core.alignment import Alignment, MatchGroup, ValuePair

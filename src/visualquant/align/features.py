@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from visualquant.align.folding import small_ints
 from visualquant.align.side import Side
@@ -52,6 +51,7 @@ _TELLING = frozenset(
     }
 )
 _SAME_VALUE = 0.01
+_BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod", "Equal", "Less", "Greater"})
 _HUGE = 1e4
 
 
@@ -97,23 +97,23 @@ def _features(side: Side, unit: Unit) -> Features:
                 ints = small_ints(side.folder, value)
                 if ints is not None:
                     parameters[f"input{slot}"] = ints
-            shape = side.folder.shape(value)
-            if scalar is None and shape is not None and math.prod(shape) == 1 and len(node.inputs) <= 2:
-                got = side.folder.array(value)
-                scalar = None if got is None else float(got.reshape(-1)[0])
-    sketches = [s for node_id, slot in unit.constants if (s := _sketch(side, node_id, slot)) is not None]
-    sketches.sort(key=lambda s: (-s.rows * s.columns, s.slot))
+            if scalar is None and unit.family in _BINARY:
+                scalar = side.operands.scalar(node, slot)
+    sketches = [s for node_id, slot in unit.constants for s in _sketches(side, node_id, slot)]
+    sketches.sort(key=lambda s: (-s.size, s.slot))
     return Features(unit.family, parameters, scalar, tuple(sketches), len(unit.args), _place(side, unit.node))
 
 
-def _sketch(side: Side, node_id: NodeId, slot: int) -> Sketch | None:
+def _sketches(side: Side, node_id: NodeId, slot: int) -> tuple[Sketch, ...]:
+    """One sketch for each layout in which the operand may be stored."""
     key = (node_id, slot)
     if key not in side.sketches:
         node = side.graph.nodes[node_id]
-        operand = side.folder.operand(node, slot)
-        side.sketches[key] = (
-            None if operand is None else sketch_of(side.folder, node, side.families[node_id], slot, operand)
-        )
+        made = [
+            sketch_of(side.operands, node, side.families[node_id], slot, operand)
+            for operand in side.operands.layouts(node, slot)
+        ]
+        side.sketches[key] = tuple(s for s in made if s is not None)
     return side.sketches[key]
 
 

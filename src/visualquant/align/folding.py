@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
-from visualquant.core.quant import QuantSite
-from visualquant.core.trace import const_ints
+from visualquant.align.arithmetic import MAX_ELEMENTS, evaluate
+from visualquant.align.elements import Floats, Index, Shape, broadcast_back, ravel, take
+from visualquant.core.graph import GraphView, NodeView, ValueId
+from visualquant.core.trace import const_ints, static_shape
 
-Floats = npt.NDArray[np.float64]
-Index = npt.NDArray[np.int64]
-Shape = tuple[int, ...]
 
 _SAME = frozenset(
     {
@@ -50,65 +46,17 @@ _DEQUANTIZE = frozenset(
 _QUANTIZE = frozenset({"QuantizeLinear", "ExtendedQuantizeLinear", "TRT_FP8QuantizeLinear", "TRT_INT4QuantizeLinear"})
 _BINARY = {"Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Div": np.divide}
 _UNARY: dict[str, Any] = {"Neg": np.negative, "Reciprocal": np.reciprocal, "Sqrt": np.sqrt, "Exp": np.exp}
+_FOLLOWED = _SAME | _DEQUANTIZE | _BINARY.keys() | _UNARY.keys() | {"Transpose", "Concat"}
 _MAX_DEPTH = 200
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Operand:
-    """A constant operand whose elements can be asked for.
-
-    Attributes:
-        shape: as the reader sees it.
-        value: the value at the slot, for operands of the graph.
-        site: the site that decodes it, where one does.
-    """
-
-    shape: Shape
-    value: ValueId | None = None
-    site: QuantSite | None = None
 
 
 class Folder:
     """Evaluates constants of one graph lazily."""
 
-    def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
+    def __init__(self, graph: GraphView) -> None:
         self.graph = graph
         self._shapes: dict[ValueId, Shape | None] = {}
-        self._arrays: dict[int, npt.NDArray[Any]] = {}
-        self._sites: dict[tuple[NodeId, int], QuantSite] = {}
-        for site in sites:
-            if (
-                site.role != "activation"
-                and site.reader is not None
-                and site.params is not None
-                and site.problem is None
-            ):
-                self._sites.setdefault((site.reader, site.slot), site)
-
-    def operand(self, node: NodeView, slot: int) -> Operand | None:
-        """The constant operand at a slot, None where it is computed from data or can't be followed."""
-        site = self._sites.get((node.id, slot))
-        if site is not None and site.codes is not None:
-            shape = site.codes.shape
-            for step in site.view:
-                shape = (
-                    step.apply(np.empty(shape, np.bool_)).shape
-                    if math.prod(shape) < 1 << 24
-                    else _after(step.kind, step.args, shape)
-                )
-            return Operand(shape, node.input(slot), site)
-        value = node.input(slot)
-        if value is None:
-            return None
-        shape_or_none = self.shape(value)
-        return None if shape_or_none is None else Operand(shape_or_none, value)
-
-    def elements(self, operand: Operand, index: Index) -> Floats | None:
-        """The elements at flat positions of an operand, None where they are no numbers."""
-        if operand.site is not None:
-            return self._site_elements(operand.site, operand.shape, index)
-        assert operand.value is not None
-        return self.at(operand.value, index)
+        self._small: dict[ValueId, npt.NDArray[Any] | None] = {}
 
     def shape(self, value: ValueId) -> Shape | None:
         """The shape of a constant value, None for anything that is not constant or that can't be evaluated."""
@@ -149,8 +97,13 @@ class Folder:
         if first is None or node.bodies:
             return None
         shape = self.shape(first)
-        if shape is None:
-            return None
+        found = None if shape is None else self._shape_through(node, shape)
+        if found is None and (small := self.small(value)) is not None:
+            found = tuple(small.shape)
+        return found
+
+    def _shape_through(self, node: NodeView, shape: Shape) -> Shape | None:
+        """The shape behind an operator that is followed element by element."""
         op = node.op_type
         if op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
             return self._moved(node, shape)
@@ -175,6 +128,57 @@ class Folder:
             return (*shape[:axis], total, *shape[axis + 1 :])
         return None
 
+    def small(self, value: ValueId) -> npt.NDArray[Any] | None:
+        """A small constant, with the arithmetic of shapes and indices carried out; None for anything else."""
+        value = self._inner(value)
+        if value not in self._small:
+            self._small[value] = None  # NOTE: ends recursion on damaged, cyclic graphs
+            self._small[value] = self._evaluated(value)
+        return self._small[value]
+
+    def _evaluated(self, value: ValueId) -> npt.NDArray[Any] | None:
+        graph = self.graph
+        const = graph.const(value)
+        if const is not None:
+            usable = const.dtype.kind not in ("string", "complex") and const.size <= MAX_ELEMENTS
+            return const.array() if usable else None
+        made = graph.values[value].producer
+        if made is None:
+            return None
+        node = graph.nodes[made]
+        if node.op_type in ("Shape", "Size"):
+            sizes = None if node.input(0) is None else static_shape(graph, node.inputs[0])  # type: ignore[arg-type]
+            return None if sizes is None else _shape_values(node, sizes)
+        if (known := self._one_size(node)) is not None:
+            return known
+        if node.bodies or len(node.outputs) != 1:
+            return None
+        inputs = [None if v is None else self.small(v) for v in node.inputs]
+        if any(a is None and v is not None for a, v in zip(inputs, node.inputs, strict=True)):
+            return None
+        return evaluate(node, inputs)
+
+    def _one_size(self, node: NodeView) -> npt.NDArray[Any] | None:
+        """Gather of a size that is known from a shape that is not known in full."""
+        first = node.input(0)
+        made = None if first is None else self.graph.producer_of(first)
+        if (
+            node.op_type != "Gather"
+            or made is None
+            or made.op_type != "Shape"
+            or made.attributes
+            or made.input(0) is None
+        ):
+            return None
+        sizes = self.graph.values[made.inputs[0]].shape  # type: ignore[index]
+        at = None if node.input(1) is None else self.small(node.inputs[1])  # type: ignore[arg-type]
+        if sizes is None or at is None or not all(-len(sizes) <= int(k) < len(sizes) for k in at.reshape(-1)):
+            return None
+        picked = [sizes[int(k)] for k in at.reshape(-1)]
+        if not all(isinstance(n, int) for n in picked):
+            return None
+        return np.array(picked, np.int64).reshape(at.shape)
+
     def _moved(self, node: NodeView, shape: Shape) -> Shape | None:
         from visualquant.core.trace import _reshaped
 
@@ -186,26 +190,25 @@ class Folder:
         value = self._inner(value)
         const = graph.const(value)
         if const is not None:
-            if id(const) not in self._arrays:
-                self._arrays[id(const)] = const.array().reshape(-1)
-            return self._arrays[id(const)][index].astype(np.float64)
+            return take(const, index).astype(np.float64)
         made = graph.values[value].producer
         shape = self.shape(value)
         if made is None or shape is None or depth > _MAX_DEPTH:
             return None
         node = graph.nodes[made]
         first = node.input(0)
-        assert first is not None
-        source = self.shape(first)
-        assert source is not None
+        source = None if first is None else self.shape(first)
         op = node.op_type
+        if first is None or source is None or op not in _FOLLOWED:
+            small = self.small(value)
+            return None if small is None else small.reshape(-1)[index].astype(np.float64)
         if op == "Transpose":
             perm = node.ints_attribute("perm") or tuple(range(len(source)))[::-1]
             coords = np.unravel_index(index, shape)
             back: list[Any] = [None] * len(perm)
             for k, axis in enumerate(perm):
                 back[axis] = coords[k]
-            return self.at(first, _ravel(tuple(back), source, index), depth + 1)
+            return self.at(first, ravel(back, source, index), depth + 1)
         if op in _SAME:
             return self.at(first, index, depth + 1)
         if op in _DEQUANTIZE:
@@ -219,8 +222,8 @@ class Folder:
             assert second is not None
             other = self.shape(second)
             assert other is not None
-            left = self.at(first, _broadcast(index, shape, source), depth + 1)
-            right = self.at(second, _broadcast(index, shape, other), depth + 1)
+            left = self.at(first, broadcast_back(index, shape, source), depth + 1)
+            right = self.at(second, broadcast_back(index, shape, other), depth + 1)
             with np.errstate(all="ignore"):
                 return None if left is None or right is None else _BINARY[op](left, right)
         if op == "Concat":
@@ -232,15 +235,16 @@ class Folder:
                 assert part is not None
                 size = self.shape(part)
                 assert size is not None
-                here = (parts[axis] >= start) & (coords[axis] < start + size[axis])
+                here = (parts[axis] >= start) & (parts[axis] < start + size[axis])
                 inner = [c[here] - (start if k == axis else 0) for k, c in enumerate(parts)]
-                got = self.at(part, _ravel(tuple(inner), size, index[here]), depth + 1)
+                got = self.at(part, ravel(inner, size, index[here]), depth + 1)
                 if got is None:
                     return None
                 out[here] = got
                 start += size[axis]
             return out
-        return None
+        small = self.small(value)
+        return None if small is None else small.reshape(-1)[index].astype(np.float64)
 
     def _dequantized(self, node: NodeView, first: ValueId, shape: Shape, index: Index, depth: int) -> Floats | None:
         behind = self.graph.producer_of(first)
@@ -278,46 +282,15 @@ class Folder:
                 np.minimum(c // block if k == axis else c, n - 1)
                 for k, (c, n) in enumerate(zip(coords, params, strict=True))
             )
-            return _ravel(parts, params, index)
+            return ravel(parts, params, index)
         return np.minimum(coords[min(axis, len(shape) - 1)], size - 1)
 
-    def _site_elements(self, site: QuantSite, shape: Shape, index: Index) -> Floats | None:
-        assert site.codes is not None and site.params is not None
-        codes = self._arrays.get(id(site))
-        if codes is None:
-            whole = site.params.dequantize(site.codes.array())
-            for step in site.view:
-                whole = step.apply(whole)
-            codes = self._arrays[id(site)] = whole.reshape(-1).astype(np.float32)
-        return codes[index].astype(np.float64)
 
-
-def _after(kind: str, args: tuple[int, ...], shape: Shape) -> Shape:
-    if kind == "transpose":
-        return tuple(shape[k] for k in args)
-    if kind == "reshape":
-        return args
-    axis, start, stop = args
-    return (*shape[:axis], max(0, min(stop, shape[axis]) - start), *shape[axis + 1 :])
-
-
-def _ravel(coords: tuple[Any, ...], shape: Shape, like: Index) -> Index:
-    if not shape:
-        return np.zeros(like.shape, np.int64)
-    flat = np.zeros(like.shape, np.int64)
-    for coordinate, size in zip(coords, shape, strict=True):
-        flat = flat * size + coordinate
-    return flat
-
-
-def _broadcast(index: Index, shape: Shape, source: Shape) -> Index:
-    """Flat positions in `source` of flat positions in the shape it is broadcast to."""
-    if source == shape:
-        return index
-    if math.prod(source) == 1:
-        return np.zeros(index.shape, np.int64)
-    coords = np.unravel_index(index, shape)[len(shape) - len(source) :]
-    return _ravel(tuple(c if n > 1 else np.zeros_like(c) for c, n in zip(coords, source, strict=True)), source, index)
+def _shape_values(node: NodeView, sizes: Shape) -> npt.NDArray[Any]:
+    if node.op_type == "Size":
+        return np.array(math.prod(sizes), np.int64)
+    start, end = node.int_attribute("start", 0), node.int_attribute("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
 
 
 def small_ints(folder: Folder, value: ValueId | None) -> tuple[int, ...] | None:

@@ -13,6 +13,8 @@ from visualquant.align.sketches import unique_pairs
 from visualquant.align.units import UnitGraph, UnitId, simple_units
 from visualquant.core.graph import NodeId, ValueId
 
+_LAYOUTS = 4
+
 Ends = list[tuple[ValueId, ValueId]]
 Named = dict[tuple[NodeId, NodeId], float]
 
@@ -44,8 +46,8 @@ def match(left: Side, right: Side, named: Named) -> Matched:
         composed_units(simple_left), composed_units(simple_right), named, dict(input_pairs(left, right)), ends
     )
     groups = Groups()
-    fine = _refined(coarse, simple_left, simple_right, named, ends, groups)
-    pairs = value_ties(fine, ends)
+    fine, more = _refined(coarse, simple_left, simple_right, named, ends, groups)
+    pairs = value_ties(fine, more + ends)
     join_units(groups, fine, pairs)
     nodes = {simple_left.units[a].node: simple_right.units[b].node for a, b in fine.ties.items()}
     score = {simple_left.units[a].node: s for a, s in fine.score.items()}
@@ -54,7 +56,7 @@ def match(left: Side, right: Side, named: Named) -> Matched:
 
 
 def _grown(left: UnitGraph, right: UnitGraph, named: Named, start: dict[ValueId, ValueId], ends: Ends) -> Matcher:
-    matcher = Matcher(left, right, named=_named_units(left, right, named), values=start)
+    matcher = Matcher(left, right, named=_named_units(left, right, named), values=start, ends=ends)
     _seed(matcher, ends)
     matcher.grow()
     return matcher
@@ -62,7 +64,13 @@ def _grown(left: UnitGraph, right: UnitGraph, named: Named, start: dict[ValueId,
 
 def _seed(matcher: Matcher, ends: Ends) -> None:
     sketches = [
-        [(f.family, k, f.sketches[0]) for k, f in enumerate(features) if f.sketches] for features in matcher.features
+        [
+            (f.family, k, s)
+            for k, f in enumerate(features)
+            for s in f.sketches[:_LAYOUTS]
+            if s.size == f.sketches[0].size
+        ]
+        for features in matcher.features
     ]
     matcher.seed((1.0 + score, a, b) for score, a, b in unique_pairs(sketches[0], sketches[1]))
     matcher.seed((0.5, a, b) for a, b in matcher.named)
@@ -84,14 +92,17 @@ def _named_units(left: UnitGraph, right: UnitGraph, named: Named) -> dict[UnitPa
     return out
 
 
-def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, ends: Ends, groups: Groups) -> Matcher:
-    """The second pass, on simple units, with all that the first one knows.
+def _refined(
+    coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, ends: Ends, groups: Groups
+) -> tuple[Matcher, Ends]:
+    """The second pass, on simple units, with all that the first one knows, and pairs of values it can't see itself.
 
     Parts of a composed unit only match parts of its partner. Where the partner is a single unit, all parts are its
     counterpart at once.
     """
     regions: tuple[dict[UnitId, int], dict[UnitId, int]] = ({}, {})
     sure: list[tuple[UnitId, UnitId, UnitId]] = []
+    more: Ends = []
     for number, (a, b) in enumerate(sorted(coarse.ties.items())):
         some, others = coarse.left.units[a].parts, coarse.right.units[b].parts
         if len(some) == 1 and len(others) == 1:
@@ -101,14 +112,17 @@ def _refined(coarse: Matcher, left: UnitGraph, right: UnitGraph, named: Named, e
         for which, parts in ((0, some), (1, others)):
             regions[which].update((p, -2 - which if alone else number) for p in parts)
         if alone:
+            more += coarse.argument_pairs(a, b)
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)
-    fine = Matcher(left, right, named=_named_units(left, right, named), values=dict(coarse.values), regions=regions)
+    fine = Matcher(
+        left, right, named=_named_units(left, right, named), values=dict(coarse.values), ends=ends, regions=regions
+    )
     for a, p, r in sure:
         fine.tie(p, r, coarse.score[a])
         if a in coarse.forced:
             fine.forced.add(p)
     _seed(fine, ends)
     fine.grow()
-    return fine
+    return fine, more

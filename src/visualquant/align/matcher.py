@@ -38,11 +38,13 @@ class Matcher:
         *,
         named: Mapping[UnitPair, float],
         values: Mapping[ValueId, ValueId],
+        ends: Iterable[tuple[ValueId, ValueId]] = (),
         regions: tuple[Mapping[UnitId, int], Mapping[UnitId, int]] = ({}, {}),
     ) -> None:
         self.left, self.right = left, right
         self.named = named
         self.regions = regions
+        self.ends = dict(ends)
         self.features: tuple[list[Features], list[Features]] = (unit_features(left), unit_features(right))
         self.ties: dict[UnitId, UnitId] = {}
         self.back: dict[UnitId, UnitId] = {}
@@ -232,6 +234,9 @@ class Matcher:
             known = self.same_value(x, y)
             good += known > 0
             bad += known < -0.5
+            if x in self.ends:
+                good += self.ends[x] == y
+                bad += self.ends[x] != y
             users_a, users_b = self.left.users.get(x, []), self.right.users.get(y, [])
             if not users_a or not users_b or len(users_a) > _FAN_OUT or len(users_b) > _FAN_OUT:
                 continue

@@ -1,175 +1,150 @@
-"""Pairs the constant operands of each group: which float tensors a quantized tensor stands for, and how."""
+"""Constant operands of nodes, whoever decodes them, and the other layouts in which they may be stored."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from visualquant.align.folding import Operand
-from visualquant.align.side import Side
-from visualquant.core.alignment import FloatOperand, MatchGroup, WeightPair
-from visualquant.core.graph import NodeId, NodeView
-from visualquant.core.quant import ViewStep
+from visualquant.align.elements import Floats, Index, Shape, behind, dequantized, shapes_along
+from visualquant.align.folding import Folder
+from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
+from visualquant.core.quant import QuantSite, ViewStep
 
-_SAMPLES = 2048
-_ALIKE = 0.6
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
+_BLOCKS = (16, 8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Slot:
-    node: NodeView
-    family: str
-    slot: int
-    operand: Operand
+class Operand:
+    """A constant operand whose elements can be asked for.
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.operand.shape)
+    Attributes:
+        shape: as the reader sees it (after `steps`).
+        value: the value at the slot.
+        site: the site that decodes it, where one does.
+        steps: how the operand is seen here, where that is not how it is stored.
+    """
 
-
-def weight_pairs(
-    left: Side, right: Side, groups: tuple[MatchGroup, ...], ties: dict[NodeId, NodeId]
-) -> tuple[WeightPair, ...]:
-    """One pair for each constant operand of the quantized side that has a float counterpart in its group."""
-    out: list[WeightPair] = []
-    back = {b: a for a, b in ties.items()}
-    for group in groups:
-        if not group.float_nodes or not group.quant_nodes:
-            continue
-        floats = _slots(left, group.float_nodes)
-        used: set[tuple[NodeId, int]] = set()
-        for wanted in _slots(right, group.quant_nodes):
-            tied = back.get(wanted.node.id)
-            pair = _best(left, right, wanted, floats, used, tied)
-            if pair is not None:
-                used.add((pair.floats[0].node, pair.floats[0].slot))
-                out.append(pair)
-    return tuple(sorted(out, key=lambda p: p.quant))
+    shape: Shape
+    value: ValueId | None = None
+    site: QuantSite | None = None
+    steps: tuple[ViewStep, ...] = ()
 
 
-def _slots(side: Side, nodes: tuple[NodeId, ...]) -> list[_Slot]:
-    """Constant float operands of compute nodes, largest first."""
-    found = []
-    for node_id in nodes:
-        if side.kinds[node_id] != "compute":
-            continue
-        node = side.graph.nodes[node_id]
-        data = {arg.slot for arg in side.args[node_id]}
-        for slot in range(len(node.inputs)):
-            if slot in data:
+class Operands:
+    """The constant operands of one graph.
+
+    Attributes:
+        folder: evaluates constant sub-graphs.
+    """
+
+    def __init__(self, graph: GraphView, sites: Sequence[QuantSite]) -> None:
+        self.graph = graph
+        self.folder = Folder(graph)
+        self._sites: dict[tuple[NodeId, int], QuantSite] = {}
+        for site in sites:
+            if (
+                site.role != "activation"
+                and site.reader is not None
+                and site.params is not None
+                and site.codes is not None
+            ):
+                self._sites.setdefault((site.reader, site.slot), site)
+
+    def get(self, node: NodeView, slot: int) -> Operand | None:
+        """The constant operand at a slot; None where data reach it or it can't be followed."""
+        site = self._sites.get((node.id, slot))
+        value = node.input(slot)
+        if site is not None and site.codes is not None:
+            return Operand(shapes_along(site.view, site.codes.shape)[-1], value, site)
+        if value is None:
+            return None
+        shape = self.folder.shape(value)
+        return None if shape is None else Operand(shape, value)
+
+    def scalar(self, node: NodeView, slot: int) -> float | None:
+        """The value of an operand of one element."""
+        operand = self.get(node, slot)
+        if operand is None or math.prod(operand.shape) != 1:
+            return None
+        got = self.elements(operand, np.zeros(1, np.int64))
+        return None if got is None else float(got[0])
+
+    def elements(self, operand: Operand, index: Index) -> Floats | None:
+        """The elements at flat positions of an operand, None where they are no numbers."""
+        shape = operand.shape
+        if operand.steps:
+            stored = self._stored_shape(operand)
+            index, shape = behind(operand.steps, stored, index), stored
+        site = operand.site
+        if site is None:
+            assert operand.value is not None
+            return self.folder.at(operand.value, index)
+        assert site.codes is not None and site.params is not None
+        inside = behind(site.view, site.codes.shape, index)
+        if site.permutation is not None:
+            inside = _unpermuted(site, inside)
+        values = dequantized(site.params, site.codes, inside)
+        return values if site.pre_scale is None else _unscaled(site, inside, values)
+
+    def _stored_shape(self, operand: Operand) -> Shape:
+        if operand.site is not None and operand.site.codes is not None:
+            return shapes_along(operand.site.view, operand.site.codes.shape)[-1]
+        assert operand.value is not None
+        shape = self.folder.shape(operand.value)
+        assert shape is not None
+        return shape
+
+    def layouts(self, node: NodeView, slot: int) -> list[Operand]:
+        """The operand as stored, then as it would be if its channels were interleaved in blocks.
+
+        Source: onnxruntime's nchwc transformer: the weights of its blocked Conv are stored as O/b I/b H W i o, or as
+        O/b I H W o where the input is not blocked or the Conv is depthwise; shapes still say O I H W.
+        """
+        plain = self.get(node, slot)
+        if plain is None:
+            return []
+        if node.domain != BLOCKED_DOMAIN or slot != 1 or len(plain.shape) != 4:
+            return [plain]
+        o, i, h, w = plain.shape
+        found = []
+        for block in _BLOCKS:
+            if o % block:
                 continue
-            operand = side.folder.operand(node, slot)
-            if operand is not None and _is_float(side, operand) and not _is_parameter(node, slot, operand):
-                found.append(_Slot(node, side.families[node_id], slot, operand))
-    return sorted(found, key=lambda s: (-s.size, s.node.id, s.slot))
+            if i % block == 0:
+                inner = (o // block, i // block, h, w, block, block)
+                steps = (
+                    ViewStep("reshape", inner),
+                    ViewStep("transpose", (0, 5, 1, 4, 2, 3)),
+                    ViewStep("reshape", plain.shape),
+                )
+                found.append(dataclasses.replace(plain, steps=steps))
+            if i < block or i % block:
+                outer = (o // block, i, h, w, block)
+                steps = (
+                    ViewStep("reshape", outer),
+                    ViewStep("transpose", (0, 4, 1, 2, 3)),
+                    ViewStep("reshape", plain.shape),
+                )
+                found.append(dataclasses.replace(plain, steps=steps))
+        return found or [plain]
 
 
-def _is_float(side: Side, operand: Operand) -> bool:
-    if operand.site is not None:
-        return True
-    assert operand.value is not None
-    dtype = side.graph.values[operand.value].dtype
-    return dtype is None or dtype.is_float
+def _unpermuted(site: QuantSite, index: Index) -> Index:
+    """Positions among the stored codes, whose last axis stands in the order of their groups."""
+    assert site.codes is not None and site.permutation is not None
+    width = site.codes.shape[-1]
+    place = np.empty(width, np.int64)
+    place[site.permutation] = np.arange(width)
+    return index // width * width + place[index % width]
 
 
-def _is_parameter(node: NodeView, slot: int, operand: Operand) -> bool:
-    """Scales and zero points of integer operators are no weights of the model."""
-    if operand.site is not None:
-        return False
-    return node.op_type.startswith(("QLinear", "QGemm", "QAttention")) or node.op_type in (
-        "MatMulNBits",
-        "MatMulIntegerToFloat",
-        "DynamicQuantizeMatMul",
-        "ConvInteger",
-        "MatMulInteger",
-        "Clip",
-        "Pad",
-        "Resize",
-    )
-
-
-def _best(
-    left: Side, right: Side, wanted: _Slot, floats: list[_Slot], used: set[tuple[NodeId, int]], tied: NodeId | None
-) -> WeightPair | None:
-    best: tuple[float, WeightPair] | None = None
-    index = _sample_index(wanted.size)
-    got = right.folder.elements(wanted.operand, index)
-    for candidate in floats:
-        if candidate.size != wanted.size or wanted.size == 0:
-            continue
-        for steps, transform in _ways(candidate.operand.shape, wanted.operand.shape):
-            fit = _fit(left, candidate, steps, wanted, index, got)
-            score = fit
-            score += 0.3 * (candidate.node.id == tied) + 0.05 * (transform is None)
-            score -= 0.5 * ((candidate.node.id, candidate.slot) in used)
-            if fit < _ALIKE and candidate.node.id != tied and transform is not None:
-                continue
-            evidence = ("weights",) if fit >= _ALIKE else ("topology",)
-            pair = WeightPair(
-                (wanted.node.id, wanted.slot),
-                (FloatOperand(candidate.node.id, candidate.slot, steps),),
-                transform=transform,
-                evidence=evidence,
-            )
-            if best is None or score > best[0]:
-                best = (score, pair)
-    return None if best is None else best[1]
-
-
-def _sample_index(size: int) -> npt.NDArray[np.int64]:
-    return np.unique(np.linspace(0, max(size - 1, 0), min(size, _SAMPLES)).astype(np.int64))
-
-
-def _ways(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[tuple[ViewStep, ...], str | None]]:
-    """The ways in which a float operand of one shape can become one of another."""
-    ways: list[tuple[tuple[ViewStep, ...], str | None]] = []
-    if source == target:
-        ways.append(((), None))
-    else:
-        ways.append(((ViewStep("reshape", target),), "reshaped"))
-    if len(source) == 2 and source[0] > 1 and source[1] > 1:
-        turned = (source[1], source[0])
-        step = ViewStep("transpose", (1, 0))
-        if turned == target:
-            ways.append(((step,), "transposed"))
-        elif turned != source:
-            ways.append(((step, ViewStep("reshape", target)), "transposed"))
-    return ways
-
-
-def _fit(
-    left: Side,
-    candidate: _Slot,
-    steps: tuple[ViewStep, ...],
-    wanted: _Slot,
-    index: npt.NDArray[np.int64],
-    got: npt.NDArray[np.float64] | None,
-) -> float:
-    """Cosine between the sampled float operand after its steps and the quantized one."""
-    if got is None or not len(index):
-        return 0.0
-    back = index
-    shape = wanted.operand.shape
-    for step in reversed(steps):
-        if step.kind == "transpose":
-            before = tuple(shape[step.args.index(k)] for k in range(len(shape)))
-            coords = np.unravel_index(back, shape)
-            back = np.ravel_multi_index(tuple(coords[step.args.index(k)] for k in range(len(shape))), before).astype(
-                np.int64
-            )
-            shape = before
-        elif step.kind == "reshape" and step is not steps[0]:
-            shape = (candidate.operand.shape[1], candidate.operand.shape[0])
-        else:
-            shape = candidate.operand.shape
-    have = left.folder.elements(candidate.operand, back)
-    if have is None:
-        return 0.0
-    a, b = np.nan_to_num(have), np.nan_to_num(got)
-    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    if size == 0:
-        return 1.0 if not a.any() and not b.any() else 0.0
-    return float((a * b).sum() / size)
+def _unscaled(site: QuantSite, index: Index, values: Floats) -> Floats:
+    """The float weight before a factor was multiplied into it."""
+    assert site.codes is not None and site.pre_scale is not None
+    factor = np.broadcast_to(site.pre_scale, site.codes.shape) if site.pre_scale.ndim else site.pre_scale
+    with np.errstate(all="ignore"):
+        return values / (factor.reshape(-1)[index] if factor.ndim else factor)

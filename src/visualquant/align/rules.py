@@ -35,6 +35,7 @@ FORMULAS: tuple[Formula, ...] = (
     Formula("Mish", "Softplus", "x * Tanh(Softplus(x))"),
     Formula("HardSwish", "HardSigmoid", "x * HardSigmoid(x)"),
     Formula("HardSwish", "Clip", "x * 0.16666667 * Clip(x + 3)"),
+    Formula("HardSwish", "Add", "x * 0.16666667 * (x + 3)"),  # a quantizer's range stands in for the Clip
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} * w + b"),
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} * w"),
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} + b"),
@@ -55,25 +56,29 @@ class Part:
         slots: inputs of the fused node that this step reads, data and constants; -1 is the step before, or input 0
             where there is none.
         output: output of the fused node that holds this step's result, where one does.
+        swaps: inputs 0 and 1 of the fused node may change places so that this step follows a layer with weights
+            (the bias of a fused residual is the bias of the layer in front, whichever input that is).
     """
 
     family: str
     slots: tuple[int, ...]
     output: int | None = None
+    swaps: bool = False
 
 
 FUSED: dict[str, tuple[Part, ...]] = {
     "SkipLayerNormalization": (
-        Part("Add", (0, 4)),
+        Part("Add", (0, 4), swaps=True),
         Part("Add", (-1, 1), 3),
         Part("LayerNormalization", (-1, 2, 3), 0),
     ),
     "SkipSimplifiedLayerNormalization": (
-        Part("Add", (0, 3)),
+        Part("Add", (0, 3), swaps=True),
         Part("Add", (-1, 1), 3),
         Part("RMSNormalization", (-1, 2), 0),
     ),
     "BiasGelu": (Part("Add", (0, 1)), Part("Gelu", (-1,), 0)),
+    "FastGelu": (Part("Add", (0, 1)), Part("Gelu", (-1,), 0)),
     "BiasAdd": (Part("Add", (0, 1)), Part("Add", (-1, 2), 0)),
     "SkipGroupNorm": (Part("Add", (0, 3)), Part("Add", (-1, 4), 1), Part("GroupNormalization", (-1, 1, 2), 0)),
     "FusedConv": (Part("Conv", (0, 1, 2)), Part("Add", (-1, 3)), Part("=activation", (-1,), 0)),

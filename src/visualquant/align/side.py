@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Literal
 
 from visualquant.align.families import MOVE, QUANTIZERS, family, is_quiet
-from visualquant.align.folding import Folder
+from visualquant.align.folding import small_ints
+from visualquant.align.operands import Operands
 from visualquant.align.sketches import Sketch
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
 
+_TO_THE_END = 2**31 - 1
 NodeKind = Literal["compute", "move", "quiet", "static", "call"]
 
 
@@ -36,14 +38,16 @@ class Side:
 
     Attributes:
         graph: the graph.
-        folder: values of constant sub-graphs and of operands that a scheme reader decodes.
+        operands: constant operands, decoded by the scheme readers' sites or folded.
+        folder: values of constant sub-graphs.
         sketches: by (node, slot), made when first asked for.
     """
 
     def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
         self.graph = graph
-        self.folder = Folder(graph, sites)
-        self.sketches: dict[tuple[NodeId, int], Sketch | None] = {}
+        self.operands = Operands(graph, sites)
+        self.folder = self.operands.folder
+        self.sketches: dict[tuple[NodeId, int], tuple[Sketch, ...]] = {}
         self._root: dict[ValueId, ValueId] = {}
         self._quiet_root: dict[ValueId, ValueId] = {}
 
@@ -125,7 +129,17 @@ class Side:
             return "static"
         if is_quiet(node.op_type) or self._narrows_codes(node) or self._applies_scale(node):
             return "quiet"
-        return "move" if node.op_type in MOVE else "compute"
+        return "move" if node.op_type in MOVE or self._takes_all(node) else "compute"
+
+    def _takes_all(self, node: NodeView) -> bool:
+        """A Slice from the first to the last element, which exporters write and optimisers drop."""
+        if node.op_type != "Slice" or len(node.inputs) < 3:
+            return False
+        starts, ends = (small_ints(self.folder, node.input(k)) for k in (1, 2))
+        steps = small_ints(self.folder, node.input(4)) if node.input(4) is not None else (1,)
+        if starts is None or ends is None or steps is None:
+            return False
+        return not any(starts) and all(e >= _TO_THE_END for e in ends) and all(s == 1 for s in steps)
 
     def _narrows_codes(self, node: NodeView) -> bool:
         made = self.graph.producer_of(node.input(0))
@@ -237,7 +251,15 @@ class Side:
     @cached_property
     def families(self) -> tuple[str, ...]:
         """The operator family of each node."""
-        return tuple(family(n.op_type) for n in self.graph.nodes)
+        return tuple(self._family(n) for n in self.graph.nodes)
+
+    def _family(self, node: NodeView) -> str:
+        """A mean over all places of an image is a global pooling, whatever it is called."""
+        if node.op_type == "ReduceMean":
+            axes = small_ints(self.folder, node.input(1)) or node.ints_attribute("axes")
+            if axes is not None and sorted(axes) in ([2, 3], [-2, -1], [2, 3, 4], [-3, -2, -1]):
+                return "GlobalAveragePool"
+        return family(node.op_type)
 
     @cached_property
     def compute(self) -> tuple[NodeId, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.align.folding import Folder, Operand
+from visualquant.align.operands import Operand, Operands
 from visualquant.core.graph import NodeId, NodeView
 
 SKETCH_ROWS = 32
@@ -57,8 +57,6 @@ def canonical_index(node: NodeView, op_family: str, slot: int, shape: tuple[int,
     if rank < 2:
         return axes, 0
     if op_family == "MatMul":
-        if node.op_type == "MatMulNBits":
-            return axes, 1
         if node.op_type in ("Gemm", "FusedGemm", "QGemm"):
             transposed = node.int_attribute("transB" if slot != 0 else "transA", 0) == 1
             out_first = transposed if slot != 0 else not transposed
@@ -75,7 +73,7 @@ def canonical_index(node: NodeView, op_family: str, slot: int, shape: tuple[int,
     return axes, 1
 
 
-def sketch_of(folder: Folder, node: NodeView, op_family: str, slot: int, operand: Operand) -> Sketch | None:
+def sketch_of(operands: Operands, node: NodeView, op_family: str, slot: int, operand: Operand) -> Sketch | None:
     """The sketch of one operand; None for operands that are too small to say anything."""
     shape = operand.shape
     if math.prod(shape) < MIN_ELEMENTS:
@@ -90,7 +88,7 @@ def sketch_of(folder: Folder, node: NodeView, op_family: str, slot: int, operand
         )
     )
     index = flat_index(shape, order, columns, r, c)
-    got = folder.elements(operand, index.reshape(-1))
+    got = operands.elements(operand, index.reshape(-1))
     if got is None:
         return None
     return _sketch(node.id, slot, rows, columns, got.reshape(index.shape), per_row=columns > 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from visualquant.align.families import LINEAR
+from visualquant.align.operands import BLOCKED_DOMAIN
 from visualquant.align.rules import FUSED
 from visualquant.align.side import Side
 from visualquant.core.graph import NodeId, ValueId
@@ -96,9 +98,14 @@ def simple_units(side: Side) -> UnitGraph:
 
 def _of_node(side: Side, node_id: NodeId, virtual: int) -> list[Unit]:
     node = side.graph.nodes[node_id]
-    steps = FUSED.get(node.op_type)
+    steps = FUSED.get("FusedConv" if node.domain == BLOCKED_DOMAIN and node.op_type == "Conv" else node.op_type)
     rank = side.rank[node_id]
     args = {arg.slot: arg.root for arg in side.args[node_id]}
+    if steps is not None and steps[0].swaps and node.input(steps[0].slots[1]) is not None:
+        made = [side.producer(args[k]) if k in args else None for k in (0, 1)]
+        first, second = (m is not None and side.families[m] in LINEAR for m in made)
+        if second and not first:
+            args[0], args[1] = args[1], args[0]
     if steps is None:
         constants = tuple((node_id, k) for k in range(len(node.inputs)) if k not in args)
         return [Unit(side.families[node_id], node_id, (), tuple(args.values()), node.outputs, constants, (rank, 0))]
