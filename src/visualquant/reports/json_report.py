@@ -95,3 +95,7 @@ def _revive(value: Any, numeric: bool) -> Any:
     if numeric and isinstance(value, str):
         return _NON_FINITE.get(value, value)
     return value
+
+
+if __name__ == "__main__":
+    SCHEMA_PATH.write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
@@ -36,10 +35,9 @@ def page(out: TextIO | None = None) -> Iterator[Console]:
     if out.isatty():
         yield Console(file=out, highlight=False, emoji=False, markup=False)
         return
-    width = int(os.environ.get("COLUMNS", "0") or 0) or PLAIN_WIDTH
     encoding = getattr(out, "encoding", None) or "utf-8"
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    yield Console(file=buffer, width=width, highlight=False, emoji=False, markup=False, color_system=None)
+    yield Console(file=buffer, width=PLAIN_WIDTH, highlight=False, emoji=False, markup=False, color_system=None)
     buffer.seek(0)
     for line in buffer.read().splitlines():
         out.write(line.rstrip() + "\n")

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,7 +93,7 @@ def load(path: Path | str) -> Report:
             return dataclasses.replace(report, details=unpack_details(members, "weights", len(report.weights)))
     except OSError as error:
         raise ArchiveError(f"{str(path)!r} can't be opened: {error.strerror}.") from error
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error) as error:
         raise ArchiveError(f"{path.name!r} is not a .vqz archive, or it is damaged ({error}).") from error
     except (KeyError, ValueError, IndexError, TypeError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, ArchiveError):
@@ -104,8 +105,6 @@ def load(path: Path | str) -> Report:
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     # NOTE: a member that deflates by more than half of what a reader refuses is stored: it would be refused.
-    import zlib
-
     small = len(data) < 64 or len(data) > MAX_RATIO // 2 * len(zlib.compress(data, 1))
     method = zipfile.ZIP_STORED if small else zipfile.ZIP_DEFLATED
     info = zipfile.ZipInfo(name)
