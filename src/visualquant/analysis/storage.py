@@ -76,7 +76,7 @@ def _scale_bytes(model: Model, site: QuantSite) -> int:
 def coverage(float_model: Model, quant_model: Model, alignment: Alignment) -> Coverage:
     """Which part of the quantized model's layers, parameters and multiply-adds works on quantized weights."""
     graph = quant_model.graph
-    quantized = {s.reader for s in quant_model.sites if s.role == "weight"}
+    quantized = {s.reader for s in quant_model.sites if s.role == "weight" and s.scheme != "stored_float"}
     nodes = covered = 0
     parameters = covered_parameters = 0
     macs: int | None = 0

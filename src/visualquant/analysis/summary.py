@@ -26,7 +26,7 @@ _SCHEME_WORDS = {
 
 def sentence(model: Model) -> str:
     """What kind of quantization a model has, in one sentence."""
-    weights = [s for s in model.sites if s.role == "weight" and s.params is not None]
+    weights = [s for s in model.sites if s.role == "weight" and s.params is not None and s.params.is_quantized]
     if not weights:
         halves = [s for s in model.schemes if s in ("float16", "bfloat16")]
         if halves:

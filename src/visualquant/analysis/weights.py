@@ -177,7 +177,9 @@ def _jobs(model: Model, pairs: dict[tuple[int, int], WeightPair]) -> list[_Job]:
         pair = None if site.reader is None else pairs.get((site.reader, site.slot))
         problem = site.problem if site.params is None and not _is_float(site.codes) else None
         codes, params = _wide_float(site.codes, site.params)
-        jobs.append(_Job(graph, site.value, reader, site.slot, site, pair, codes, params, site.view, problem, site.role))
+        jobs.append(
+            _Job(graph, site.value, reader, site.slot, site, pair, codes, params, site.view, problem, site.role)
+        )
     for (node_id, slot), pair in pairs.items():
         node = graph.nodes[node_id]
         value = node.input(slot)

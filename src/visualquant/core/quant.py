@@ -57,6 +57,11 @@ class QuantParams:
         return "per_tensor" if self.axis is None else "per_channel"
 
     @property
+    def is_quantized(self) -> bool:
+        """True for codes below 16 bits and for integers; False for float16, bfloat16 and wider values."""
+        return self.code_type.is_integer or self.code_type.bits < 16
+
+    @property
     def is_symmetric(self) -> bool:
         """True where every zero point is 0 (or, unsigned, none is given)."""
         return self.zero_point is None or not np.any(self.zero_point)

@@ -109,7 +109,7 @@ def _site_row(model: Model, site: QuantSite) -> SiteRow:
 
 def _left_float(model: Model) -> tuple[str, ...]:
     graph = model.graph
-    readers = {s.reader for s in model.sites if s.role == "weight"}
+    readers = {s.reader for s in model.sites if s.role == "weight" and s.scheme != "stored_float"}
     if not readers:
         return ()
     found = []

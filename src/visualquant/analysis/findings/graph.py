@@ -28,9 +28,8 @@ CAN_LOSE_ITS_ACTIVATION = (
 def not_quantized(context: Context) -> Iterator[Draft]:
     """NOT_QUANTIZED: no site at all, or activations only."""
     model = context.quant_model
-    stored = [s for s in model.sites if s.role == "weight"]
-    if stored:
-        return
+    if any(s.role == "weight" for s in model.sites):
+        return  # also half precision, and weights that were dequantized in the file: other findings speak of them
     if context.float_model.sha256 is not None and context.float_model.sha256 == model.sha256:
         what = "Both files are the same: nothing to compare."
     elif model.sites:
@@ -229,7 +228,7 @@ def redundant(context: Context) -> Iterator[Draft]:
 def float_islands(context: Context) -> Iterator[Draft]:
     """FLOAT_ISLAND: layers with weights left in float while most are quantized statically."""
     model, graph = context.quant_model, context.graph
-    quantized = {s.reader for s in model.sites if s.role == "weight"}
+    quantized = {s.reader for s in model.sites if s.role == "weight" and s.params is not None and s.params.is_quantized}
     if not quantized or not {"qdq", "qoperator"} & set(model.schemes) or not model.activation_sites:
         return
     left: list[NodeView] = []

@@ -56,13 +56,18 @@ def _differs(
     return Draft(
         "ATTRIBUTES_DIFFER",
         "warning",
-        f"{name} is {ours[1]!r} at {label(ours[0])} of the float model and {theirs[1]!r} at {label(theirs[0])}.",
+        f"{name} is {_shown(ours[1])} at {label(ours[0])} of the float model and {_shown(theirs[1])} at "
+        f"{label(theirs[0])}.",
         effect=35,
         node=theirs[0].id,
         value=None if output is None else context.graph.values[output].key,
         groups=(group,),
         where={"attribute": name, "node": theirs[0].name, "float_node": ours[0].name},
     )
+
+
+def _shown(value: Attribute) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 def _stated(graph: GraphView, node: NodeView, name: str) -> Attribute | None:
@@ -106,28 +111,31 @@ def _same(a: object, b: object) -> bool:
 
 def preprocessing_one_side(context: Context) -> Iterator[Draft]:
     """PREPROCESSING_ONE_SIDE: affine operators with constants right behind an input, in one model only."""
-    sides = (
-        (context.float_model.graph, context.alignment.group_of_float, context.float_model.name),
-        (context.graph, context.alignment.group_of_quant, context.quant_model.name),
-    )
-    for side, (graph, group_of, name) in enumerate(sides):
-        for value in graph.inputs:
-            chain = _affine_chain(graph, value)
-            alone = [n for n in chain if (g := group_of.get(n.id)) is not None and g.kind in ("inserted", "removed")]
-            if not alone:
-                continue
-            group = group_of[alone[0].id]
-            yield Draft(
-                "PREPROCESSING_ONE_SIDE",
-                "warning",
-                f"{name} begins with {'+'.join(n.op_type for n in alone)} on its input {graph.values[value].key!r} "
-                f"({label(alone[0])}); the other model does not.",
-                effect=70,
-                node=alone[0].id if side else None,
-                value=graph.values[value].key,
-                groups=(group.id,),
-                where={"node": alone[0].name, "input": graph.values[value].key, "model": name},
-            )
+    ours, theirs = context.float_model.graph, context.graph
+    for left, right in zip(ours.inputs, theirs.inputs, strict=False):
+        chains = _affine_chain(ours, left), _affine_chain(theirs, right)
+        if bool(chains[0]) == bool(chains[1]):
+            continue
+        side = 0 if chains[0] else 1
+        chain, graph, value = chains[side], (ours, theirs)[side], (left, right)[side]
+        model = (context.float_model, context.quant_model)[side]
+        groups = (context.alignment.group_of_float, context.alignment.group_of_quant)[side]
+        group = groups.get(chain[0].id)
+        folded = {p.quant[0] for p in context.alignment.weights if p.factor is not None}
+        if group is not None and folded & set(group.quant_nodes):
+            continue  # folded into the first layer's weights
+        key = graph.values[value].key
+        yield Draft(
+            "PREPROCESSING_ONE_SIDE",
+            "warning",
+            f"{model.name} begins with {'+'.join(n.op_type for n in chain)} on its input {key!r} ({label(chain[0])}); "
+            "the other model does not.",
+            effect=70,
+            node=chain[0].id if side else None,
+            value=key,
+            groups=() if group is None else (group.id,),
+            where={"node": chain[0].name, "input": key, "model": model.name},
+        )
 
 
 def _affine_chain(graph: GraphView, value: int) -> list[NodeView]:

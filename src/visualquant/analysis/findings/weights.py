@@ -318,16 +318,10 @@ def stored_float(context: Context) -> Iterator[Draft]:
     """WEIGHT_STORED_FLOAT: float weights that carry a quantization error, behind quantized activations."""
     found = []
     for item in context.weights:
-        stats = item.stats
-        if item.site is not None and item.site.params is not None:
+        level = None if item.stats is None else item.stats.sqnr_db
+        if item.row.scheme != "stored_float" or item.row.role != "weight" or item.row.transform:
             continue
-        if stats is None or item.row.role != "weight" or item.row.code_type != "float32" or item.reader is None:
-            continue
-        level = stats.sqnr_db
-        first = item.reader.input(0)
-        if level is None or math.isinf(level) or not 3 < level < 75 or first is None or item.row.transform:
-            continue
-        if context.activation_at.get(first) is not None:
+        if level is not None and math.isfinite(level):
             found.append((level, item))
     if found:
         level, item = min(found, key=lambda pair: pair[0])
@@ -348,14 +342,14 @@ def float_copy(context: Context) -> Iterator[Draft]:
         item.row.float_value: item
         for item in context.weights
         if item.site is not None
-        and item.site.params is not None
+        and item.row.granularity is not None
         and item.row.role == "weight"
         and not item.site.quantized_at_run_time
         and isinstance(item.row.float_value, str)
     }
     for item in context.weights:
         twin = quantized.get(item.row.float_value) if isinstance(item.row.float_value, str) else None
-        is_float = item.site is None or item.site.params is None
+        is_float = item.row.granularity is None
         if twin is not None and is_float and item.stats is not None and item.stats.sqnr_db == math.inf:
             yield _copy(item.row.value, twin, f"{_named(item)} still reads it", item)
     graph = context.graph
