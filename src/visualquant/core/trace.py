@@ -93,6 +93,8 @@ def _step(
             if shape is None:
                 return None, None, False
             perm = tuple(range(len(shape)))[::-1]
+        if shape is not None and sorted(perm) != list(range(len(shape))):
+            return None, None, False  # a damaged file
         after = None if shape is None else tuple(shape[k] for k in perm)
         return ViewStep("transpose", perm), after, True
     after = _reshaped(graph, node, shape)
@@ -123,9 +125,12 @@ def _reshaped(graph: GraphView, node: NodeView, shape: tuple[int, ...] | None) -
     axes = const_ints(graph, node.input(1)) or node.ints_attribute("axes")
     if node.op_type == "Squeeze":
         drop = {k for k, n in enumerate(shape) if n == 1} if axes is None else {a % max(len(shape), 1) for a in axes}
-        return tuple(n for k, n in enumerate(shape) if k not in drop)
+        kept = tuple(n for k, n in enumerate(shape) if k not in drop)
+        return kept if math.prod(kept) == math.prod(shape) else None
     if axes is None:
         return None
     rank = len(shape) + len(axes)
     at, rest_sizes = {a % rank for a in axes}, iter(shape)
+    if len(at) < len(axes):
+        return None  # an axis named twice
     return tuple(1 if k in at else next(rest_sizes) for k in range(rank))

@@ -154,10 +154,14 @@ def _scale_behind(graph: GraphView, flow: Flow, node: NodeView, slot: int) -> tu
         value = reader.outputs[0]
     if not found:
         return None, tuple(nodes)
+    try:
+        np.broadcast_shapes(*(f.shape for f in found))
+    except ValueError:  # a damaged file: no product, so no scale
+        return None, tuple(nodes)
     product = found[0]
     for more in found[1:]:
         product = product * more
-    return product, tuple(nodes)
+    return (product if product.size else None), tuple(nodes)
 
 
 def _factors(graph: GraphView, value: ValueId, nodes: list[NodeId]) -> list[ValueId]:
