@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
+from visualquant.align.context import surroundings
 from visualquant.align.families import COMMUTATIVE
 from visualquant.align.features import Features, parameters_agree, scalars_agree, unit_features, weight_agreement
 from visualquant.align.units import UnitGraph, UnitId
@@ -16,6 +17,7 @@ _WINDOW = 32
 _ACCEPT = 1.25
 _MARGIN = 0.12
 _SAME_WEIGHT = 0.8
+_SURROUNDINGS = 0.06
 
 UnitPair = tuple[UnitId, UnitId]
 
@@ -54,6 +56,7 @@ class Matcher:
         self.values_back: dict[ValueId, ValueId] = {}
         for x, y in values.items():
             self._know(x, y)
+        self._surroundings = (surroundings(left), surroundings(right))
         self._heap: list[tuple[float, int, int, UnitId, UnitId]] = []
         self._deferred: list[tuple[float, int, int, UnitId, UnitId]] = []
         self._queued: tuple[dict[UnitId, dict[UnitId, float]], dict[UnitId, dict[UnitId, float]]] = ({}, {})
@@ -175,6 +178,8 @@ class Matcher:
         score += 0.3 * parameters_agree(fa, fb) + 0.3 * scalars_agree(fa, fb)
         if fa.arity != fb.arity:
             score -= 0.3
+        around = zip(self._surroundings[0][a], self._surroundings[1][b], strict=True)
+        score += _SURROUNDINGS * sum(x == y for x, y in around)
         return score - 0.5 * abs(self.left.depth[a] / self._deepest[0] - self.right.depth[b] / self._deepest[1])
 
     def rate(self, a: UnitId, b: UnitId) -> float | None:
@@ -182,7 +187,15 @@ class Matcher:
         local = self.local(a, b)
         if local is None:
             return None
-        return local + self._inputs(a, b) + self._outputs(a, b) + self.named.get((a, b), 0.0)
+        inputs, outputs, name = self._inputs(a, b), self._outputs(a, b), self.named.get((a, b), 0.0)
+        if inputs <= 0 and outputs <= 0 and not name and not self._own_evidence(a, b):
+            return None
+        return local + inputs + outputs + name
+
+    def _own_evidence(self, a: UnitId, b: UnitId) -> bool:
+        """Whether the weights alone speak for two units."""
+        agreement = weight_agreement(self.features[0][a], self.features[1][b])
+        return agreement is not None and agreement > _SAME_WEIGHT
 
     def _inputs(self, a: UnitId, b: UnitId) -> float:
         xs, ys = self.left.units[a].args, self.right.units[b].args
