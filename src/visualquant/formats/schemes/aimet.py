@@ -12,6 +12,7 @@ from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
 from visualquant.formats.aimet_encodings import Encoding, encodings_of
+from visualquant.formats.element_types import held_in
 from visualquant.formats.schemes._affine import Array, Reading, Shape
 from visualquant.formats.schemes._flow import Flow
 from visualquant.formats.schemes._quantize import computed, quantize_linear
@@ -53,10 +54,7 @@ def _parameter(flow: Flow, value: ValueId, stored: TensorRef, encoding: Encoding
     codes = stored
     if reading.params is not None:
         params = reading.params
-        bits = max(8, 1 << (params.code_type.bits - 1).bit_length())
-        held = params.code_type
-        if held.name not in ELEMENT_TYPES:
-            held = ELEMENT_TYPES[f"{'u' if held.kind == 'uint' else ''}int{bits}"]
+        held = held_in(params.code_type)
         codes = computed(held, stored.shape, lambda: quantize_linear(stored.array(), params, ELEMENT_TYPES["float32"]))
     for site in weight_sites(flow, NAME, value, codes, reading, value, at_run_time=True):
         yield dataclasses.replace(site, dequantized=None)
