@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from visualquant.align.compose import composed_units
-from visualquant.align.cuts import Groups, join_units, value_ties
+from visualquant.align.cuts import Groups, Key, join_units, value_ties
 from visualquant.align.ends import input_pairs, output_pairs
 from visualquant.align.matcher import Matcher, UnitPair
 from visualquant.align.packs import Matrix, find_packs
@@ -168,6 +168,16 @@ def _refined(
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)
+    for binding in bindings:
+        more += binding.reads
+        bound: list[Key] = []
+        sides = ((0, left, coarse.left, binding.lefts), (1, right, coarse.right, binding.rights))
+        for which, units, whole, found in sides:
+            inner = [p for k in found for p in whole.units[k].parts]
+            regions[which].update((p, -2 - which) for p in inner)
+            bound += [(which, units.units[p].node) for p in inner]
+        for key in bound[1:]:
+            groups.join(bound[0], key)
     fine = Matcher(
         left, right, named=_named_units(left, right, named), values=dict(coarse.values), ends=ends, regions=regions
     )
