@@ -1,6 +1,6 @@
 """F1 of every corpus, zoo, cross-exporter and case pair at once: python tests/align/corpus_report.py [options].
 
---sets corpus,zoo,cross,cases  --seeds 0,1,2,3 (0: names kept)  --match TEXT  --jobs N  --worst N  --json F  --against F
+--sets corpus,zoo,cross,cases  --seeds 0,1,2,3 (0: names kept)  --extra DIR  --match TEXT  --jobs N  --worst N  --json F  --against F
 `--against` names an earlier --json file and prints what was won and lost since.
 """
 
@@ -55,7 +55,7 @@ def run_pair(pair: P.Pair, seeds: list[int]) -> list[dict[str, Any]]:
     rows = []
     float_graph, float_sites = graph_and_sites(pair.float_path)
     for seed in seeds:
-        if seed and pair.set_name in ("cross", "cases"):
+        if seed and pair.case is not None:
             continue
         path, names = (pair.quant_path, None) if not seed else scrambled(pair, seed)
         row: dict[str, Any] = {"set": pair.set_name, "name": pair.name, "seed": seed}
@@ -84,6 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default="corpus,zoo,cross,cases")
     parser.add_argument("--seeds", default="0,1")
+    parser.add_argument("--extra", type=Path, help="a folder of further folders with fp32.onnx and its other files")
     parser.add_argument("--match", default="")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--worst", type=int, default=12)
@@ -93,6 +94,7 @@ def main() -> None:
     CACHE.mkdir(exist_ok=True)
     sets, seeds = args.sets.split(","), [int(x) for x in args.seeds.split(",")]
     todo = [p for p in (*P.corpus_pairs(), *P.cross_pairs(), *P.case_pairs()) if p.set_name in sets]
+    todo += P.extra_pairs(args.extra) if args.extra else []
     todo = [p for p in todo if args.match in p.name]
     rows: list[dict[str, Any]] = []
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:

@@ -99,6 +99,9 @@ def _features(side: Side, unit: Unit) -> Features:
                     parameters[f"input{slot}"] = ints
             if scalar is None and unit.family in _BINARY:
                 scalar = side.operands.scalar(node, slot)
+    if unit.window is not None:
+        names = ("axis", "start", "end")
+        parameters = {k: v for k, v in zip(names, unit.window, strict=True) if v is not None}
     sketches = [s for node_id, slot in unit.constants for s in _sketches(side, node_id, slot)]
     sketches.sort(key=lambda s: (-s.size, s.slot))
     return Features(unit.family, parameters, scalar, tuple(sketches), len(unit.args), _place(side, unit.node))

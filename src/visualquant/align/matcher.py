@@ -30,6 +30,7 @@ class Matcher:
         ties, back: tied units, left to right and right to left.
         score: score of each tie when it was made, by left unit.
         forced: left units whose tie was one of several equally good ones.
+        bound: units of both sides that are spoken for by something else than a tie.
         values, values_back: values known to be the same, left to right and right to left.
     """
 
@@ -52,6 +53,7 @@ class Matcher:
         self.back: dict[UnitId, UnitId] = {}
         self.score: dict[UnitId, float] = {}
         self.forced: set[UnitId] = set()
+        self.bound: tuple[set[UnitId], set[UnitId]] = (set(), set())
         self.values: dict[ValueId, ValueId] = {}
         self.values_back: dict[ValueId, ValueId] = {}
         for x, y in values.items():
@@ -114,6 +116,14 @@ class Matcher:
             if p not in self.ties and q not in self.back:
                 heapq.heappush(self._heap, (-self._queued[0][p][q], *self._place(p, q), p, q))
 
+    def bind(self, lefts: Iterable[UnitId], rights: Iterable[UnitId], same: Iterable[tuple[ValueId, ValueId]]) -> None:
+        """Take units out of the search, and try the neighbours of values that they make the same."""
+        self.bound[0].update(lefts)
+        self.bound[1].update(rights)
+        for x, y in same:
+            self._know(x, y)
+            self._around(x, y)
+
     def _know(self, x: ValueId, y: ValueId) -> None:
         self.values.setdefault(x, y)
         self.values_back.setdefault(y, x)
@@ -123,7 +133,7 @@ class Matcher:
         return self.left.depth[a] + self.right.depth[b], a + b
 
     def _push(self, a: UnitId, b: UnitId, bonus: float) -> None:
-        if a in self.ties or b in self.back:
+        if a in self.ties or b in self.back or a in self.bound[0] or b in self.bound[1]:
             return
         score = self.rate(a, b)
         if score is None or (score := score + bonus) < _ACCEPT - 0.3:

@@ -9,6 +9,7 @@ from visualquant.align.families import LINEAR
 from visualquant.align.operands import BLOCKED_DOMAIN
 from visualquant.align.rules import FUSED
 from visualquant.align.side import Side
+from visualquant.align.windows import Window, windows
 from visualquant.core.graph import NodeId, ValueId
 
 UnitId = int
@@ -26,6 +27,8 @@ class Unit:
         outs: values that it makes; ids beyond the graph's own are results inside a fused node.
         constants: (node, slot) of its constant operands.
         rank: position in dataflow order, then within a fused node.
+        window: (axis, start, end) of what a Slice, or one result of a Split, takes; None where not known. A start or
+            end that is not known is None; an end at the last element is `TO_END`.
     """
 
     family: str
@@ -35,6 +38,7 @@ class Unit:
     outs: tuple[ValueId | None, ...]
     constants: tuple[tuple[NodeId, int], ...]
     rank: tuple[int, int]
+    window: Window | None = None
 
 
 class UnitGraph:
@@ -106,6 +110,11 @@ def _of_node(side: Side, node_id: NodeId, virtual: int) -> list[Unit]:
         first, second = (m is not None and side.families[m] in LINEAR for m in made)
         if second and not first:
             args[0], args[1] = args[1], args[0]
+    cut = windows(side, node) if len(args) == 1 else None
+    if cut is not None:
+        data = tuple(args.values())
+        outs = [(k, o) for k, o in enumerate(node.outputs) if o is not None]
+        return [Unit("Slice", node_id, (), data, (o,), (), (rank, k), cut[k]) for k, o in outs]
     if steps is None:
         constants = tuple((node_id, k) for k in range(len(node.inputs)) if k not in args)
         return [Unit(side.families[node_id], node_id, (), tuple(args.values()), node.outputs, constants, (rank, 0))]
