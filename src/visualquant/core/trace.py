@@ -12,6 +12,10 @@ LAYOUT_OPS = frozenset({"Identity", "Cast", "Dropout", "Transpose", "Reshape", "
 """Operators that change where an element stands, or its type, and nothing else."""
 
 
+_SAME_SHAPE = frozenset({"Identity", "Cast", "Clip", "Quant", "IntQuant", "BipolarQuant", "FakeQuantize"})
+_SAME_SHAPE_ENDINGS = ("QuantizeLinear", "DequantizeLinear", "QuantizeDequantize")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trace:
     """What stands behind an operand.
@@ -63,14 +67,35 @@ def trace_operand(graph: GraphView, value: ValueId) -> Trace:
 
 
 def static_shape(graph: GraphView, value: ValueId) -> tuple[int, ...] | None:
-    """The shape of a value where every size is a known number, else None."""
-    view = graph.values[value]
-    if view.const is not None:
-        return view.const.shape
-    if view.shape is None:
-        return None
-    sizes = tuple(d for d in view.shape if isinstance(d, int))
-    return sizes if len(sizes) == len(view.shape) else None
+    """The shape of a value where every size is a known number, else None.
+
+    Shape inference ends at functions and at vendors' operators; a quantizer's output has the shape of its input, and
+    what a function returns that of the call's output.
+    """
+    for _ in range(16):
+        view = graph.values[value]
+        if view.const is not None:
+            return view.const.shape
+        if view.shape is not None:
+            sizes = tuple(d for d in view.shape if isinstance(d, int))
+            return sizes if len(sizes) == len(view.shape) else None
+        node = None if view.producer is None else graph.nodes[view.producer]
+        if node is None:
+            return None
+        call = None if node.parent is None else graph.nodes[node.parent]
+        outside = None
+        if call is not None and call.is_call and value in call.bodies[0].outputs:
+            outside = call.outputs[call.bodies[0].outputs.index(value)]
+        if outside is not None and graph.values[outside].shape is not None:
+            value = outside
+        elif node.op_type in _SAME_SHAPE or node.op_type.endswith(_SAME_SHAPE_ENDINGS):
+            first = node.input(0)
+            if first is None:
+                return None
+            value = first
+        else:
+            return None
+    return None
 
 
 def const_ints(graph: GraphView, value: ValueId | None) -> tuple[int, ...] | None:
