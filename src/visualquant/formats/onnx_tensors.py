@@ -28,6 +28,12 @@ BY_NUMBER: dict[int, ElementType] = {
 }
 
 
+def text(raw: str) -> str:
+    """A string of the file; protobuf hands out bytes where they are no UTF-8, which then stand as escapes."""
+    data: object = raw
+    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else raw
+
+
 def element_type(number: int, where: str) -> ElementType:
     """The element type of a TensorProto.DataType number.
 
@@ -65,7 +71,7 @@ class TensorReader:
             ModelFileError: unknown type, negative shape, or fewer bytes than type and shape need.
             ExternalDataError: the data file is missing, too short or outside the allowed folders.
         """
-        where = f"tensor {name or tensor.name!r} of {self.model_path.name!r}"
+        where = f"tensor {name or text(tensor.name)!r} of {self.model_path.name!r}"
         dtype = element_type(tensor.data_type, where)
         shape = tuple(int(n) for n in tensor.dims)
         if any(n < 0 for n in shape):
@@ -95,7 +101,7 @@ class TensorReader:
         return TensorRef(values.dtype, shape, source)
 
     def _external(self, tensor: onnx.TensorProto, nbytes: int, where: str) -> FileSource:
-        entries = {e.key: e.value for e in tensor.external_data}
+        entries = {text(e.key): text(e.value) for e in tensor.external_data}
         location = entries.get("location", "")
         try:
             offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
