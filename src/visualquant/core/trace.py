@@ -44,7 +44,7 @@ def trace_operand(graph: GraphView, value: ValueId) -> Trace:
             break
         node = graph.nodes[made]
         if node.is_call:
-            inner = node.bodies[0].outputs[node.outputs.index(value)]
+            inner = node.inner(value)
             if inner is None:
                 break
             value = inner
@@ -85,7 +85,7 @@ def static_shape(graph: GraphView, value: ValueId) -> tuple[int, ...] | None:
         call = None if node.parent is None else graph.nodes[node.parent]
         outside = None
         if call is not None and call.is_call and value in call.bodies[0].outputs:
-            outside = call.outputs[call.bodies[0].outputs.index(value)]
+            outside = call.output(call.bodies[0].outputs.index(value))
         if outside is not None and graph.values[outside].shape is not None:
             value = outside
         elif node.op_type in _SAME_SHAPE or node.op_type.endswith(_SAME_SHAPE_ENDINGS):
@@ -134,7 +134,8 @@ def _reshaped(graph: GraphView, node: NodeView, shape: tuple[int, ...] | None) -
     if node.op_type == "Reshape":
         wanted = const_ints(graph, node.input(1)) or node.ints_attribute("shape")
         if wanted is None:
-            stated = static_shape(graph, next(o for o in node.outputs if o is not None))
+            made = node.output()
+            stated = None if made is None else static_shape(graph, made)
             return stated if stated is not None and math.prod(stated) == math.prod(shape) else None
         keep_zero = node.int_attribute("allowzero", 0) == 1
         sizes = [shape[k] if n == 0 and not keep_zero and k < len(shape) else n for k, n in enumerate(wanted)]

@@ -47,7 +47,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, TypeAndShape]:
         if not external and tensor.ByteSize() <= _SMALL_BYTES:
             graph.initializer.append(tensor)
         elif tensor.name not in listed:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+            graph.input.append(onnx.helper.make_tensor_value_info(text(tensor.name), tensor.data_type, tensor.dims))
     try:
         inferred = onnx.shape_inference.infer_shapes(slim, data_prop=True)
     except Exception:  # NOTE: onnx raises RuntimeError, ValueError, InferenceError or DecodeError here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ BY_NUMBER: dict[int, ElementType] = {
     for name, number in onnx.TensorProto.DataType.items()
     if (wanted := _ONNX_NAMES.get(name, name.lower())) in ELEMENT_TYPES
 }
+
+
+MAX_RANK = 64
+"""Axes of a numpy array."""
 
 
 def text(raw: str) -> str:
@@ -76,6 +81,8 @@ class TensorReader:
         shape = tuple(int(n) for n in tensor.dims)
         if any(n < 0 for n in shape):
             raise ModelFileError(f"{where} has a negative size in its shape {list(shape)}: the file is damaged.")
+        if len(shape) > MAX_RANK or math.prod(n for n in shape if n) >= 1 << 62:
+            raise ModelFileError(f"{where} has a shape of {len(shape)} axes that no memory holds: the file is damaged.")
         ref = TensorRef(dtype, shape, InlineSource(np.empty(0, np.uint8)))
         if dtype.kind == "string":
             return ref

@@ -126,11 +126,11 @@ def _uses(flow: Flow, value: ValueId) -> list[tuple[Use, tuple[NodeId, ...]]]:
     """Readers of a dequantized tensor, and the nodes of a further Q/DQ pair on the way, which is looked through."""
     found: list[tuple[Use, tuple[NodeId, ...]]] = []
     for use in flow.uses(value):
-        codes = use.node.outputs[0] if is_quantize(use.node) and use.slot == 0 else None
+        codes = use.node.output() if is_quantize(use.node) and use.slot == 0 else None
         inner = [] if codes is None else [u for u in flow.uses(codes) if is_dequantize(u.node)]
         for dequantize in inner:
             passed = (*use.passed, use.node.id, *dequantize.passed, dequantize.node.id)
-            last_made = dequantize.node.outputs[0]
+            last_made = dequantize.node.output()
             for last in [] if last_made is None else flow.uses(last_made):
                 exact = use.exact and dequantize.exact and last.exact
                 steps = use.steps + dequantize.steps + last.steps
