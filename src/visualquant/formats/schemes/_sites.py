@@ -187,10 +187,11 @@ def _pre_scale(graph: GraphView, use: Use) -> npt.NDArray[np.float64] | None:
     if made is None or made.op_type != "Mul" or made.domain != "":
         return None
     for value in made.inputs:
-        factor = constant(graph, value)
-        if factor is None or value is None:
+        if value is None:
             continue
-        if made.name.endswith("_PQS") or graph.values[value].name.endswith(("_awq_scale", "pre_quant_scale")):
+        named = graph.values[value].name.endswith(("_awq_scale", "pre_quant_scale"))
+        factor = constant(graph, value) if named or made.name.endswith("_PQS") else None
+        if factor is not None:
             with np.errstate(all="ignore"):
                 reciprocal = 1.0 / factor.astype(np.float64).reshape(-1)
             turned = use.node.op_type == "Gemm" and use.node.int_attribute("transB", 0)
