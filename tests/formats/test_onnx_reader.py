@@ -1,217 +1,306 @@
-"""The ONNX container: every element type and storage form, scopes, ids, and what is no node."""
-
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
-from tests.models import model, save, tensor
 from visualquant.core.graph import GraphView
-from visualquant.core.tensors import ELEMENT_TYPES, TensorRef, pack_bits, unpack_bits
+from visualquant.core.tensors import ELEMENT_TYPES
+from visualquant.errors import ExternalDataError, ModelFileError
 from visualquant.formats.container import open_model
-from visualquant.formats.onnx_tensors import BY_NUMBER, TensorReader
+from visualquant.testing.models import data_type, graph_of, model, node, tensor, value
 
-NUMERIC = sorted(n for n, t in BY_NUMBER.items() if t.kind in ("float", "int", "uint", "bool", "complex"))
-
-
-def _read(proto: onnx.TensorProto) -> TensorRef:
-    return TensorReader(Path("m.onnx")).read(proto)
+NUMERIC = [n for n, t in ELEMENT_TYPES.items() if t.kind in ("float", "int", "uint", "bool")]
 
 
-def test_every_element_type_of_onnx_is_known() -> None:
-    numbers = {n for name, n in TensorProto.DataType.items() if name != "UNDEFINED"}
-    assert numbers == set(BY_NUMBER)
+def _write(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
 
 
-@pytest.mark.parametrize("number", NUMERIC, ids=lambda n: BY_NUMBER[n].name)
-@pytest.mark.parametrize("size", [0, 1, 5, 8, 13])
-@pytest.mark.parametrize("raw", [True, False])
-def test_values_equal_onnx(number: int, size: int, raw: bool) -> None:
-    dtype = BY_NUMBER[number]
-    values = np.arange(size) % (2 if dtype.bits == 2 or dtype.kind == "bool" else 6)
-    if dtype.kind == "int":
-        values = values - (2 if dtype.bits == 2 else 3)
-        values = np.clip(values, -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
-    array = values.astype(dtype.numpy)
-    if raw:
-        proto = numpy_helper.from_array(array, "t")
-    else:
-        proto = helper.make_tensor("t", number, [size], array.tolist() if dtype.bits >= 8 else array.astype(np.float32))
-        assert not proto.raw_data
-    ref = _read(proto)
-    assert ref.shape == (size,) and ref.dtype is dtype
-    want = numpy_helper.to_array(proto)
-    got = ref.array()
-    assert got.dtype == dtype.numpy
-    np.testing.assert_array_equal(got.astype(np.complex128), want.astype(np.complex128))
-    whole = [piece for _, piece in ref.chunks(3)]
-    joined = np.concatenate(whole) if whole else got[:0]
-    np.testing.assert_array_equal(joined.astype(np.complex128), want.astype(np.complex128))
-
-
-@given(st.sampled_from([2, 4, 6]), st.lists(st.integers(0, 63), max_size=40))
-@settings(max_examples=200, deadline=None)
-def test_packing_round_trip(bits: int, values: list[int]) -> None:
-    codes = np.array(values, np.uint8) & np.uint8((1 << bits) - 1)
-    packed = pack_bits(codes, bits)
-    assert packed.size == -(-len(values) * bits // 8)
-    np.testing.assert_array_equal(unpack_bits(packed, bits, len(values)), codes)
-
-
-@pytest.mark.parametrize("name", ["int4", "uint2", "float8e4m3fn", "float4e2m1", "bfloat16", "int16"])
-def test_of_is_the_inverse_of_array(name: str) -> None:
-    dtype = ELEMENT_TYPES[name]
-    array = (np.arange(7) % 2).astype(dtype.numpy).reshape(7, 1)
-    ref = TensorRef.of(array)
-    assert ref.dtype is dtype and ref.nbytes == dtype.storage_bytes(7)
-    np.testing.assert_array_equal(ref.array().astype(float), array.astype(float))
-    assert not ref.array().flags.writeable or dtype.is_packed
-
-
-def test_strings_are_left_alone(tmp_path: Path) -> None:
-    words = helper.make_tensor("words", TensorProto.STRING, [2], [b"a", b"b"])
-    node = helper.make_node("Relu", ["x"], ["y"])
-    graph = open_model(save(model([node], [words]), tmp_path / "m.onnx"))
-    const = graph.values[graph.by_key["words"]].const
-    assert const is not None and const.dtype.name == "string" and const.shape == (2,) and const.nbytes == 0
-
-
-def _graph(tmp_path: Path, *args: object, **kwargs: object) -> GraphView:
-    return open_model(save(model(*args, **kwargs), tmp_path / "m.onnx"))  # type: ignore[arg-type]
-
-
-def test_constants_are_values_and_initializers_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Constant", [], ["c"], value=tensor("v", np.float32([[1, 2, 3, 4]]))),
-        helper.make_node("Constant", [], ["f"], value_float=2.5),
-        helper.make_node("Constant", [], ["i"], value_ints=[1, 4]),
-        helper.make_node("Add", ["x", "c"], ["a"]),
-        helper.make_node("Mul", ["a", "w"], ["m"]),
-        helper.make_node("Reshape", ["m", "i"], ["y"]),
-    ]
-    graph = _graph(tmp_path, nodes, [tensor("w", np.float32(3))], inputs=[("x", (1, 4)), ("w", ())])
-    assert [n.op_type for n in graph.nodes] == ["Add", "Mul", "Reshape"]
-    assert [graph.values[v].name for v in graph.inputs] == ["x"]
-    for key, want in (("c", [[1, 2, 3, 4]]), ("f", 2.5), ("i", [1, 4]), ("w", 3)):
-        const = graph.values[graph.by_key[key]].const
-        assert const is not None
-        np.testing.assert_array_equal(const.array(), want)
-
-
-def test_sparse_initializer(tmp_path: Path) -> None:
-    values, flat = tensor("w", np.float32([5, 7])), np.array([1, 6])
-    sparse = helper.make_sparse_tensor(values, tensor("i", flat), [2, 4])
-    graph = _graph(tmp_path, [helper.make_node("Mul", ["x", "w"], ["y"])], sparse=[sparse], inputs=[("x", (2, 4))])
-    const = graph.values[graph.by_key["w"]].const
-    assert const is not None and const.shape == (2, 4)
-    np.testing.assert_array_equal(const.array(), [[0, 5, 0, 0], [0, 0, 7, 0]])
-
-
-def test_unnamed_and_equally_named_nodes_have_ids_of_their_own(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"], name="same"),
-        helper.make_node("Relu", ["b"], ["y"], name="same"),
-    ]
-    graph = _graph(tmp_path, nodes)
-    assert [(n.id, n.name) for n in graph.nodes] == [(0, ""), (1, "same"), (2, "same")]
-
-
-def test_file_order_need_not_be_topological(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["b"], ["y"], name="last"),
-        helper.make_node("Relu", ["x"], ["a"], name="first"),
-        helper.make_node("Relu", ["a"], ["b"], name="middle"),
-    ]
-    graph = _graph(tmp_path, nodes)
-    assert [graph.nodes[n].name for n in graph.topological] == ["first", "middle", "last"]
-
-
-def test_branches_capture_outer_values_and_have_scopes(tmp_path: Path) -> None:
-    def branch(name: str, op: str) -> onnx.GraphProto:
-        out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-        inner = tensor("inner", np.float32([1, 2, 3, 4]))
-        nodes = [helper.make_node(op, ["x", "inner"], ["t"], name="op"), helper.make_node("Relu", ["t"], ["out"])]
-        return helper.make_graph(nodes, name, [], [out], initializer=[inner])
-
-    cond = helper.make_tensor("cond", TensorProto.BOOL, [], [True])
-    bodies = {"then_branch": branch("t", "Add"), "else_branch": branch("e", "Mul")}
-    graph = _graph(tmp_path, [helper.make_node("If", ["cond"], ["y"], name="if", **bodies)], [cond])
-    found = {(n.op_type, n.scope, n.parent) for n in graph.nodes}
-    assert {("If", "", None), ("Add", "if/then_branch", 0), ("Mul", "if/else_branch", 0)} < found
-    assert len({v.key for v in graph.values}) == len(graph.values)
-    x = graph.inputs[0]
-    assert {n.op_type for n, _ in graph.readers_of(x)} == {"Add", "Mul"}
-    assert {b.name for b in graph.nodes[0].bodies} == {"then_branch", "else_branch"}
-    assert graph.topological.index(0) == len(graph.nodes) - 1
-
-
-def test_each_call_of_a_function_has_nodes_of_its_own(tmp_path: Path) -> None:
-    body = [helper.make_node("Mul", ["a", "b"], ["t"], name="mul"), helper.make_node("Elu", ["t"], ["o"], name="elu")]
-    elu = body[1].attribute.add()
-    elu.name, elu.ref_attr_name, elu.type = "alpha", "alpha", onnx.AttributeProto.FLOAT
-    function = helper.make_function("f", "MulElu", ["a", "b"], ["o"], body, [helper.make_opsetid("", 21)], ["alpha"])
-    nodes = [
-        helper.make_node("MulElu", ["x", "w"], ["m"], name="one", domain="f", alpha=0.5),
-        helper.make_node("MulElu", ["m", "w"], ["y"], name="two", domain="f", alpha=2.0),
-    ]
-    weight = [tensor("w", np.float32([1, 2, 3, 4]))]
-    graph = _graph(tmp_path, nodes, weight, functions=[function], extra_opsets=[("f", 1)])
-    assert [n.scope for n in graph.nodes] == ["", "", "one", "one", "two", "two"]
-    assert [n.attributes.get("alpha") for n in graph.nodes if n.op_type == "Elu"] == [0.5, 2.0]
-    w = graph.by_key["w"]
-    assert [n.op_type for n, _ in graph.readers_of(w)] == ["MulElu", "MulElu", "Mul", "Mul"]
-    made = graph.producer_of(graph.outputs[0])
-    assert made is not None and made.op_type == "Elu" and made.scope == "two"
-
-
-def test_shapes_are_inferred_where_the_file_does_not_state_them(tmp_path: Path) -> None:
-    weight = tensor("w", np.zeros((4, 7), np.float32))
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
-    graph = _graph(tmp_path, nodes, [weight], inputs=[("x", ("batch", 4))])
-    value = graph.values[graph.by_key["m"]]
-    assert value.shape == ("batch", 7) and value.dtype is ELEMENT_TYPES["float32"]
-
-
-def test_content_decides_not_the_suffix(tmp_path: Path) -> None:
-    path = save(model([helper.make_node("Relu", ["x"], ["y"])]), tmp_path / "weights.bin")
-    assert [n.op_type for n in open_model(path).nodes] == ["Relu"]
-
-
-def test_misaligned_external_data(tmp_path: Path) -> None:
-    values = np.arange(6, dtype=np.float32)
-    (tmp_path / "w.data").write_bytes(b"abc" + values.tobytes())
-    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], [tensor("w", values)], inputs=[("x", (6,))])
-    weight = proto.graph.initializer[0]
-    weight.ClearField("raw_data")
-    weight.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", "w.data"), ("offset", "3")):
-        weight.external_data.add(key=key, value=value)
-    const = open_model(save(proto, tmp_path / "m.onnx")).values
-    ref = next(v.const for v in const if v.name == "w")
+def _const(graph: GraphView, name: str) -> np.ndarray:
+    ref = graph.values[graph.by_key[name]].const
     assert ref is not None
-    np.testing.assert_array_equal(ref.array(), values)
+    return ref.array()
 
 
-def test_every_file_of_the_corpus_opens(corpus: Path) -> None:
-    for path in sorted(corpus.glob("*/*.onnx")):
-        graph = open_model(path)
-        assert len(graph.topological) == len(graph.nodes) == len(set(graph.topological))
-        seen: set[int] = set()
-        for node_id in graph.topological:
-            for value in graph.nodes[node_id].inputs:
-                if value is not None and (made := graph.values[value].producer) is not None:
-                    assert made in seen, (path.name, graph.nodes[node_id].name)
-            seen.add(node_id)
+def _holding(*tensors: onnx.TensorProto) -> onnx.ModelProto:
+    return model([node("Relu", ["x"], ["y"])], list(tensors), [value("x", shape=[1])], [value("y")])
 
 
-def test_bfloat16_numbers() -> None:
-    ref = TensorRef.of(np.array([1.5, -2], ml_dtypes.bfloat16))
-    np.testing.assert_array_equal(ref.array().astype(np.float32), [1.5, -2])
+@pytest.mark.parametrize("name", NUMERIC)
+@given(count=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=8, deadline=None, derandomize=True, database=None)
+def test_every_type_from_raw_and_typed_fields(name: str, count: int, seed: int) -> None:
+    """onnx's own make_tensor writes both forms; numpy_helper reads them."""
+    kind = ELEMENT_TYPES[name]
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 256, 16 * 8, dtype=np.uint8)
+    if kind.bits < 8:
+        array = (bits[:count] & ((1 << kind.bits) - 1)).view(np.uint8)
+        array = array.astype(np.int8).view(np.uint8).astype(kind.numpy) if kind.is_integer else array.view(kind.numpy)
+        if kind.kind == "int":
+            array = rng.integers(-(1 << (kind.bits - 1)), 1 << (kind.bits - 1), count).astype(kind.numpy)
+    elif name == "bool":
+        array = rng.integers(0, 2, count).astype(np.bool_)
+    else:
+        array = bits[: count * kind.numpy.itemsize].view(kind.numpy)
+    proto = onnx.numpy_helper.from_array(np.ascontiguousarray(array), "w")
+    assert proto.data_type == data_type(kind)
+    got = _const(graph_of(_holding(proto)), "w")
+    assert got.dtype == kind.numpy
+    np.testing.assert_array_equal(got.view(np.uint8), np.ascontiguousarray(array).view(np.uint8))
+    if kind.is_float and kind.bits < 32 and not np.isfinite(array.astype(np.float32)).all():
+        return
+    typed = helper.make_tensor(
+        "w", data_type(kind), [count], array.astype(object if name == "bool" else array.dtype).tolist()
+    )
+    np.testing.assert_array_equal(_const(graph_of(_holding(typed)), "w").astype(np.float64), array.astype(np.float64))
+
+
+def test_strings_are_left_alone() -> None:
+    proto = helper.make_tensor("w", onnx.TensorProto.STRING, [2], [b"a", b"b"])
+    graph = graph_of(_holding(proto))
+    assert str(graph.values[graph.by_key["w"]].dtype) == "string"
+
+
+def test_sparse_initializers() -> None:
+    dense = np.zeros((3, 4), np.float32)
+    dense[0, 1], dense[2, 3] = 5, -1
+    for indices in (np.array([1, 11], np.int64), np.array([[0, 1], [2, 3]], np.int64)):
+        proto = _holding()
+        values = tensor("w", np.array([5, -1], np.float32))
+        proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, tensor("i", indices), [3, 4]))
+        np.testing.assert_array_equal(_const(graph_of(proto), "w"), dense)
+    proto.graph.sparse_initializer[0].indices.CopyFrom(tensor("i", np.array([1, 99], np.int64)))
+    with pytest.raises(ModelFileError, match="outside its shape"):
+        graph_of(proto)
+
+
+def test_constants_are_values() -> None:
+    forms = {
+        "value": tensor("", np.arange(3, dtype=np.int8)),
+        "value_float": 1.5,
+        "value_floats": [1.5, 2.5],
+        "value_int": 7,
+        "value_ints": [1, 2],
+        "value_string": b"s",
+    }
+    nodes = [helper.make_node("Constant", [], [k], name=k, **{k: v}) for k, v in forms.items()]
+    graph = graph_of(model([*nodes, node("Relu", ["x"], ["y"])], [], [value("x")], [value("y")]))
+    assert [n.op_type for n in graph.nodes] == ["Relu"]
+    assert {v.name: v.role for v in graph.values if v.name in forms} == dict.fromkeys(forms, "initializer")
+    np.testing.assert_array_equal(_const(graph, "value_floats"), np.array([1.5, 2.5], np.float32))
+    np.testing.assert_array_equal(_const(graph, "value"), [0, 1, 2])
+
+
+def test_initializers_that_are_listed_as_inputs() -> None:
+    proto = _holding(tensor("w", np.ones(2, np.float32)))
+    proto.graph.input.append(value("w", shape=[2]))
+    graph = graph_of(proto)
+    assert [graph.values[v].name for v in graph.inputs] == ["x"]
+    assert graph.values[graph.by_key["w"]].role == "initializer"
+
+
+def test_names_order_and_repetition() -> None:
+    """Unnamed and equally named nodes, nodes before their producers, names in any script."""
+    nodes = [
+        helper.make_node("Relu", ["中文"], ["ü"], name="same"),
+        helper.make_node("Relu", ["x"], ["中文"], name="same"),
+        helper.make_node("Relu", ["ü"], ["😀"]),
+    ]
+    graph = graph_of(model(nodes, [], [value("x", shape=[2])], [value("😀")]))
+    assert [n.name for n in graph.nodes] == ["same", "same", ""]
+    assert graph.topological == (1, 0, 2)
+    assert [v.name for v in graph.values if v.role == "output"] == ["😀"]
+
+
+def test_sub_graphs_and_functions_are_reachable() -> None:
+    """Bodies capture outer values; a function called twice has two instances; attributes are handed in."""
+    then = helper.make_graph(
+        [node("Mul", ["x", "k"], ["t"], "mul")], "then", [], [value("t")], [tensor("k", np.float32(2))]
+    )
+    other = helper.make_graph([node("Relu", ["x"], ["e"], "relu")], "else", [], [value("e")])
+    scaled = helper.make_node("LeakyRelu", ["a"], ["b"])
+    scaled.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    function = helper.make_function("f", "leak", ["a"], ["b"], [scaled], [helper.make_opsetid("", 21)], ["slope"])
+    nodes = [
+        node("If", ["c"], ["h"], "if", then_branch=then, else_branch=other),
+        node("leak", ["h"], ["i"], "one", "f", slope=0.5),
+        node("leak", ["i"], ["y"], "two", "f", slope=0.25),
+    ]
+    proto = model(nodes, [], [value("c", "bool", []), value("x", shape=[2])], [value("y")])
+    proto.functions.append(function)
+    graph = graph_of(proto)
+    scopes = {(n.scope, n.op_type) for n in graph.nodes}
+    assert scopes >= {("if/then_branch", "Mul"), ("if/else_branch", "Relu"), ("one", "LeakyRelu"), ("two", "LeakyRelu")}
+    slopes = {n.scope: n.attributes["alpha"] for n in graph.nodes if n.op_type == "LeakyRelu"}
+    assert slopes == {"one": 0.5, "two": 0.25}
+    captured = next(n for n in graph.nodes if n.op_type == "Mul")
+    assert captured.inputs[0] == graph.by_key["x"] and ("f", "leak") in graph.functions
+
+
+def test_function_that_calls_itself_is_refused() -> None:
+    function = helper.make_function(
+        "f", "loop", ["a"], ["b"], [helper.make_node("loop", ["a"], ["b"], domain="f")], [helper.make_opsetid("f", 1)]
+    )
+    proto = model([node("loop", ["x"], ["y"], "call", "f")], [], [value("x")], [value("y")])
+    proto.functions.append(function)
+    with pytest.raises(ModelFileError, match="deeper than"):
+        graph_of(proto)
+
+
+def test_attributes_and_missing_values() -> None:
+    proto = model(
+        [node("Conv", ["x", "", "ghost"], ["y"], strides=[2, 1], group=1, auto_pad="VALID")],
+        [],
+        [value("x")],
+        [value("y")],
+    )
+    graph = graph_of(proto)
+    conv = graph.nodes[0]
+    assert conv.attributes == {"strides": (2, 1), "group": 1, "auto_pad": "VALID"}
+    assert conv.inputs[1] is None and any("ghost" in note for note in graph.notes)
+
+
+def _external(folder: Path, location: str, data: bytes | None, **entries: int) -> Path:
+    proto = _holding(tensor("w", np.ones(4, np.float32)))
+    stored = proto.graph.initializer[0]
+    stored.ClearField("raw_data")
+    stored.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in {"location": location, **{k: str(v) for k, v in entries.items()}}.items():
+        stored.external_data.add(key=key, value=text)
+    if data is not None:
+        (folder / location).write_bytes(data)
+    return _write(folder, proto)
+
+
+def test_external_data_is_mapped(tmp_path: Path) -> None:
+    data = np.arange(6, dtype=np.float32).tobytes()
+    array = _const(open_model(_external(tmp_path, "w.bin", data, offset=4, length=16)), "w")
+    np.testing.assert_array_equal(array, [1, 2, 3, 4])
+    assert not array.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("location", "data", "entries", "words"),
+    [
+        ("w.bin", None, {}, ["w.bin", "missing", "--data-root"]),
+        ("w.bin", b"1234", {}, ["w.bin", "16 bytes", "4 bytes"]),
+        ("w.bin", bytes(64), {"offset": 60}, ["offset 60"]),
+        ("w.bin", bytes(64), {"length": 3}, ["allows it 3"]),
+        ("../w.bin", None, {}, ["outside"]),
+        ("/etc/passwd", None, {}, ["outside"]),
+        ("", None, {}, ["names no data file"]),
+    ],
+)
+def test_bad_external_data(
+    tmp_path: Path, location: str, data: bytes | None, entries: dict[str, int], words: list[str]
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    with pytest.raises(ExternalDataError) as error:
+        open_model(_external(tmp_path / "inner", location, data, **entries))
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_links_out_of_the_folder_need_leave(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "cache" / "blob").write_bytes(np.ones(4, np.float32).tobytes())
+    (tmp_path / "model" / "w.bin").symlink_to(tmp_path / "cache" / "blob")
+    path = _external(tmp_path / "model", "w.bin", None)
+    with pytest.raises(ExternalDataError, match="--data-root"):
+        open_model(path)
+    np.testing.assert_array_equal(_const(open_model(path, data_root=tmp_path / "cache"), "w"), np.ones(4))
+
+
+def test_weights_larger_than_memory_open_at_once(tmp_path: Path) -> None:
+    """A hole of 64 GiB on disk: sizes are known, no byte is read."""
+    proto = _holding(tensor("w", np.ones(1, np.float32)))
+    stored = proto.graph.initializer[0]
+    stored.ClearField("raw_data")
+    del stored.dims[:]
+    stored.dims.extend([1 << 17, 1 << 17])
+    stored.data_location = onnx.TensorProto.EXTERNAL
+    stored.external_data.add(key="location", value="w.bin")
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(1 << 36)
+    start = time.monotonic()
+    graph = open_model(_write(tmp_path, proto))
+    ref = graph.values[graph.by_key["w"]].const
+    assert ref is not None and ref.nbytes == 1 << 36
+    first = next(ref.chunks(1 << 20))[1]
+    assert first.size == 1 << 18 and not first.any()
+    assert time.monotonic() - start < 5
+
+
+def test_ten_thousand_initializers() -> None:
+    tensors = [tensor(f"w{k}", np.ones(3, np.float32)) for k in range(10_000)]
+    nodes = [node("Add", ["x" if k == 0 else f"h{k}", f"w{k}"], [f"h{k + 1}"], f"add{k}") for k in range(10_000)]
+    proto = model(nodes, tensors, [value("x", shape=[3])], [value("h10000")])
+    start = time.monotonic()
+    graph = graph_of(proto)
+    assert len(graph.nodes) == 10_000 and len(graph.topological) == 10_000
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ["empty", "did not finish"]),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", ["LFS", "git lfs pull"]),
+        (b"PK\x03\x04" + bytes(40), ["zip"]),
+        (b"<!DOCTYPE html><html>", ["web page"]),
+        (b"just words\n" * 20, ["text file"]),
+        (bytes(range(256)) * 4, ["not a model"]),
+        (b"\x08\x07\x12\x04abc", ["not a readable ONNX model"]),
+        (onnx.TensorProto(name="t", data_type=1, dims=[1], raw_data=bytes(4)).SerializeToString(), ["model.onnx"]),
+    ],
+)
+def test_files_of_another_kind(tmp_path: Path, data: bytes, words: list[str]) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError) as error:
+        open_model(path)
+    assert "model.onnx" in str(error.value) and all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_paths_that_are_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="folder"):
+        open_model(tmp_path)
+    with pytest.raises(ModelFileError, match="can't be opened"):
+        open_model(tmp_path / "nothing.onnx")
+
+
+def test_content_counts_and_not_the_suffix(tmp_path: Path) -> None:
+    path = _write(tmp_path, _holding(), "model.bin")
+    assert open_model(path).container == "onnx"
+
+
+def test_unknown_type_and_damaged_tensors() -> None:
+    bad = tensor("w", np.ones(2, np.float32))
+    bad.data_type = 99
+    with pytest.raises(ModelFileError, match="type number 99"):
+        graph_of(_holding(bad))
+    short = tensor("w", np.ones(2, np.float32))
+    short.raw_data = b"123"
+    with pytest.raises(ModelFileError, match="needs 8"):
+        graph_of(_holding(short))
+    negative = tensor("w", np.ones(2, np.float32))
+    negative.dims[0] = -2
+    with pytest.raises(ModelFileError, match="negative"):
+        graph_of(_holding(negative))
+
+
+def test_unknown_domains_and_opsets_open() -> None:
+    proto = model([node("Strange", ["x"], ["y"], "odd", "acme")], [], [value("x")], [value("y")], opset=99)
+    graph = graph_of(proto)
+    assert graph.nodes[0].domain == "acme" and graph.opsets[""] == 99

@@ -62,7 +62,7 @@ def attach(graph: GraphView, path: Path) -> GraphView:
         raise ModelFileError(f"{path.name!r} holds neither activation nor parameter encodings of AIMET.")
     try:
         names = [e.name for e in parse(found)]
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise ModelFileError(
             f"{path.name!r} is not an encodings file of a schema known here (0.6.1, 1.0.0, 2.0.0): {error!r}."
         ) from error

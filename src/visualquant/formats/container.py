@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from visualquant.core.graph import GraphView
 from visualquant.errors import ModelFileError
+from visualquant.formats.registry import load
 
 HEAD_BYTES = 4096
 
@@ -68,7 +68,7 @@ def open_model(
     """
     path = Path(path)
     probe = probe_file(path)
-    readers = [importlib.import_module(name) for name in CONTAINERS]
+    readers = load(CONTAINERS)
     claims = [(reader.probe(probe), reader) for reader in readers]
     for wanted in ("certain", "likely"):
         for claim, reader in claims:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from visualquant.core.graph import GraphView, NodeId, ValueId
 from visualquant.core.quant import QuantSite
 from visualquant.formats.operators import is_known_operator
+from visualquant.formats.registry import load
 from visualquant.formats.schemes._unclaimed import unclaimed_weights
 
 
@@ -47,6 +47,9 @@ SCHEMES: tuple[str, ...] = (
 class Sites:
     """What all scheme readers found in one graph.
 
+    Findings see: `site.problem` (SCALE_SHAPE), `site.quantized_at_run_time` (WEIGHT_AT_RUN_TIME), the scheme
+    "stored_float" (WEIGHT_STORED_FLOAT), `unclaimed` (WEIGHT_UNCLAIMED) and `unknown_operators` (UNKNOWN_OPERATOR).
+
     Attributes:
         sites: in order of reader node and slot; at most one for each (value, reader, slot, role).
         unclaimed: stored tensors of a code type that no reader understands.
@@ -67,8 +70,7 @@ def find_sites(graph: GraphView) -> Sites:
     """Runs every scheme reader over a graph."""
     found: dict[tuple[object, ...], QuantSite] = {}
     conflicts: list[str] = []
-    for name in SCHEMES:
-        reader: SchemeReader = importlib.import_module(name)
+    for reader in load(SCHEMES):
         for site in reader.find(graph):
             key = (site.value, site.reader, site.slot, site.role == "activation")
             first = found.setdefault(key, site)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from hypothesis.strategies import SearchStrategy
 from visualquant.core.graph import GraphView
 from visualquant.core.quant import QuantSite
 from visualquant.errors import VisualQuantError
+from visualquant.formats.container import open_model, probe_file
 from visualquant.formats.scheme import Sites, find_sites
 from visualquant.testing.models import graph_of
 
@@ -238,3 +240,68 @@ def damaged(proto: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
             changed.dims.extend(sizes)
             changed.raw_data = (original.raw_data * 3)[: len(original.raw_data) * 2 + 16]
             yield other
+
+
+class ContainerConformance:
+    """The suite for one container reader.
+
+    Attributes:
+        reader: the reader's module.
+        examples: damaged variants of each file.
+    """
+
+    reader: ClassVar[Any] = None
+    examples: ClassVar[int] = 60
+
+    def files(self, folder: Path) -> Iterator[Path]:
+        """Sound files of this kind, written into a folder."""
+        raise NotImplementedError
+
+    def test_claims_its_own_and_no_other(self, tmp_path: Path) -> None:
+        """Content decides, not the suffix."""
+        for path in self.files(tmp_path):
+            probe = probe_file(path)
+            assert self.reader.probe(probe) is not None
+            renamed = dataclasses.replace(probe, path=path.with_suffix(".dat"))
+            assert self.reader.probe(renamed) is not None
+        others = {
+            "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            "zip": b"PK\x03\x04" + bytes(100),
+            "page": b"<!DOCTYPE html><html></html>",
+            "text": b"hello there\n" * 9,
+        }
+        for name, data in others.items():
+            (tmp_path / name).write_bytes(data)
+            assert self.reader.probe(probe_file(tmp_path / name)) is None, name
+
+    def test_graph_is_consistent(self, tmp_path: Path) -> None:
+        """Ids are indices, producers and consumers agree, keys are unique, order is topological."""
+        for path in self.files(tmp_path):
+            graph = self.reader.read(path)
+            assert [n.id for n in graph.nodes] == list(range(len(graph.nodes)))
+            assert [v.id for v in graph.values] == list(range(len(graph.values)))
+            assert len(graph.by_key) == len(graph.values)
+            for node in graph.nodes:
+                for value in node.outputs:
+                    assert value is None or graph.values[value].producer == node.id
+                assert all(v is None or 0 <= v < len(graph.values) for v in node.inputs)
+            assert sorted(graph.topological) == list(range(len(graph.nodes)))
+            for value_view in graph.values:
+                if value_view.const is not None and value_view.const.dtype.kind != "string":
+                    assert value_view.const.array().shape == value_view.const.shape
+
+    def test_damaged_files_never_raise(self, tmp_path: Path) -> None:
+        """Cut short, with bytes changed or swapped: a graph, or a `VisualQuantError`."""
+        rng = np.random.default_rng(0)
+        for path in list(self.files(tmp_path)):
+            data = path.read_bytes()
+            for k in range(self.examples):
+                changed = bytearray(data[: rng.integers(1, len(data))] if k % 3 == 0 else data)
+                for at in rng.integers(0, len(changed), rng.integers(1, 8)):
+                    changed[at] = rng.integers(0, 256)
+                path.write_bytes(bytes(changed))
+                try:
+                    find_sites(open_model(path))
+                except VisualQuantError as error:
+                    assert len(str(error)) > 20
+            path.write_bytes(data)

@@ -60,8 +60,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
     flow = Flow(graph)
     for node in graph.nodes:
         kind = (node.domain, node.op_type)
-        if (kind in _BFP or kind in _MX) and node.outputs[0] is not None:
-            yield from _node(flow, node, node.outputs[0])
+        if (kind in _BFP or kind in _MX) and (made := node.output()) is not None:
+            yield from _node(flow, node, made)
 
 
 def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:

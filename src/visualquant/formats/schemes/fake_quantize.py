@@ -25,8 +25,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
     """Weights and activations behind FakeQuantize nodes."""
     flow = Flow(graph)
     for node in graph.nodes:
-        if node.op_type == "FakeQuantize" and node.domain in DOMAINS and node.outputs[0] is not None:
-            yield from _node(flow, node, node.outputs[0])
+        if node.op_type == "FakeQuantize" and node.domain in DOMAINS and (made := node.output()) is not None:
+            yield from _node(flow, node, made)
 
 
 def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:

@@ -67,8 +67,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
         if origin is not None and origin.stored.dtype.is_float and dequantizes:
             for node in dequantizes:
                 yield from _at_run_time(flow, quantize, node, origin)
-        elif quantize.outputs[0] is not None:
-            yield _activation(flow, quantize.outputs[0], quantize, quantize, dequantizes)
+        elif (made_codes := quantize.output()) is not None:
+            yield _activation(flow, made_codes, quantize, quantize, dequantizes)
 
 
 def _codes_of(graph: GraphView, value: ValueId | None) -> _Codes | None:
@@ -135,7 +135,7 @@ def _stored(flow: Flow, node: NodeView, codes: _Codes, stored: TensorRef) -> Ite
     stored = _real_type(node, stored)
     if stored.dtype.kind not in ("int", "uint", "float"):
         return
-    name, nodes, made = graph.values[codes.source].key, (*codes.nodes, node.id), node.outputs[0]
+    name, nodes, made = graph.values[codes.source].key, (*codes.nodes, node.id), node.output()
     if not codes.shapes:
         reading = Reading(None, f"The shape of {name!r} on its way to {place(node)} is unknown.")
         yield from weight_sites(flow, NAME, codes.source, stored, reading, made, (), nodes)
@@ -197,7 +197,7 @@ def _at_run_time(flow: Flow, quantize: NodeView, node: NodeView, origin: Origin)
         scale_type = graph.values[scale].dtype if scale is not None else None
         tensor = _quantized(origin, first.params, params, scale_type or origin.stored.dtype, quantize)
     reading = Reading(params, problem)
-    made = node.outputs[0]
+    made = node.output()
     yield from weight_sites(flow, NAME, origin.value, tensor, reading, made, codes.steps, nodes, at_run_time=True)
 
 
@@ -230,7 +230,7 @@ def _picked(flow: Flow, node: NodeView) -> QuantSite | None:
     if reading.params is not None and reading.params.axis is not None:
         why = f"{place(node)} dequantizes rows of {graph.values[trace.source].key!r} along an axis that is made later."
         reading = Reading(None, why)
-    rows = reader.outputs[0]
+    rows = reader.output()
     shared = rows is not None and any(not is_dequantize(use.node) for use in flow.uses(rows))
     return QuantSite(
         value=trace.source,
@@ -270,7 +270,7 @@ def _activation(
         value,
         reading.params,
         nodes=nodes + list(codes.nodes if codes is not None else ()),
-        dequantized=direct[0].outputs[0] if direct else None,
-        behind=(direct or others)[0].outputs[0] if others else None,
+        dequantized=direct[0].output() if direct else None,
+        behind=(direct or others)[0].output() if others else None,
         problem=reading.problem,
     )

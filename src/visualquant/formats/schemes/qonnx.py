@@ -49,14 +49,15 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
     """Weights, biases and activations behind quantizer nodes."""
     flow = Flow(graph)
     for node in graph.nodes:
-        if node.domain not in DOMAINS or node.outputs[0] is None:
+        made = node.output()
+        if node.domain not in DOMAINS or made is None:
             continue
         if node.op_type in ("Quant", "IntQuant"):
-            yield from _quant(flow, node, node.outputs[0], _integer_reading)
+            yield from _quant(flow, node, made, _integer_reading)
         elif node.op_type == "BipolarQuant":
-            yield from _quant(flow, node, node.outputs[0], _bipolar_reading)
+            yield from _quant(flow, node, made, _bipolar_reading)
         elif node.op_type == "Trunc":
-            yield activation_site(flow, NAME, node.outputs[0], None, nodes=(node.id,), dequantized=node.outputs[0])
+            yield activation_site(flow, NAME, made, None, nodes=(node.id,), dequantized=made)
 
 
 def code_limits(bits: float, *, signed: bool, narrow: bool) -> tuple[float, float]:

@@ -100,8 +100,9 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
                 yield site
         if operator.bias is not None:
             yield from _bias(graph, node, operator)
-        if operator.result is not None and node.outputs[0] is not None:
-            yield _result(graph, flow, node, node.outputs[0], operator.result)
+        made = node.output()
+        if operator.result is not None and made is not None:
+            yield _result(graph, flow, node, made, operator.result)
 
 
 def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | None:
@@ -247,7 +248,7 @@ def _result(graph: GraphView, flow: Flow, node: NodeView, value: ValueId, slots:
         shift = None if zero is None else zero.reshape(())
         params = QuantParams(code_type, scale.astype(np.float64).reshape(()), shift, None, None, low, high)
     dequantize = next((n for n, _ in flow.readers(value) if is_dequantize(n)), None)
-    made = None if dequantize is None else dequantize.outputs[0]
+    made = None if dequantize is None else dequantize.output()
     return activation_site(
         flow,
         NAME,
