@@ -163,8 +163,8 @@ def _refined(
         alone = len(some) == 1 or len(others) == 1
         for which, parts in ((0, some), (1, others)):
             regions[which].update((p, -2 - which if alone else number) for p in parts)
+        more += coarse.argument_pairs(a, b)
         if alone:
-            more += coarse.argument_pairs(a, b)
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)
