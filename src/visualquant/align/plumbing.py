@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from visualquant.align.families import MOVE
+from visualquant.align.folding import small_ints
 from visualquant.align.levels import Matched
 from visualquant.align.side import Side
-from visualquant.core.graph import NodeId, ValueId
+from visualquant.core.graph import Dim, NodeId, ValueId
 
 _SAME_SPELLING = 3.0
 _SAME_NAME = 3.0
 _SAME_READER = 2.0
 _SAME_OPERATOR = 1.0
 _SAME_SHAPE = 0.5
+_SAME_TARGET = 1.0
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 Spelling = tuple[object, ...]
 
@@ -97,18 +100,39 @@ class Plumbing:
             return None
         x, y = some.outputs[0], other.outputs[0]
         score = _SAME_OPERATOR * same_operator + _SAME_READER * last
-        if x is not None and y is not None:
-            shapes = self.left.graph.values[x].shape, self.right.graph.values[y].shape
-            if shapes[0] is not None and shapes[1] is not None:
-                known = [(m, n) for m, n in zip(*shapes, strict=False) if isinstance(m, int) and isinstance(n, int)]
-                if len(shapes[0]) != len(shapes[1]) or any(m != n for m, n in known):
-                    return None
-                score += _SAME_SHAPE
-            if self.left.graph.values[x].name == self.right.graph.values[y].name:
-                score += _SAME_NAME
+        shapes = self._shape(self.left, a), self._shape(self.right, b)
+        if shapes[0] is not None and shapes[1] is not None:
+            known = [
+                m == n for m, n in zip(shapes[0], shapes[1], strict=False) if isinstance(m, int) and isinstance(n, int)
+            ]
+            if len(shapes[0]) != len(shapes[1]) or not all(known):
+                return None
+            score += _SAME_SHAPE * (len(known) == len(shapes[0]))
+        targets = self._target(self.left, a), self._target(self.right, b)
+        if targets[0] is not None and targets[0] == targets[1]:
+            score += _SAME_TARGET
+        if x is not None and y is not None and self.left.graph.values[x].name == self.right.graph.values[y].name:
+            score += _SAME_NAME
         if self._spelling(0, self.left, a) == self._spelling(1, self.right, b):
             score += _SAME_SPELLING
         return score if score > _SAME_OPERATOR or same_operator else None
+
+    def _shape(self, side: Side, node_id: NodeId) -> tuple[Dim, ...] | None:
+        """The shape that a node makes: as inferred, or as a Reshape says it."""
+        node = side.graph.nodes[node_id]
+        out = node.outputs[0]
+        stated = None if out is None else side.graph.values[out].shape
+        if stated is None and node.op_type == "Reshape":
+            target = self._target(side, node_id)
+            return tuple(n if n > 0 else None for n in target) if target is not None else None
+        return stated
+
+    def _target(self, side: Side, node_id: NodeId) -> tuple[int, ...] | None:
+        """The constant shape, axes or permutation that a move is given."""
+        node = side.graph.nodes[node_id]
+        if node.op_type == "Transpose":
+            return node.ints_attribute("perm")
+        return small_ints(side.folder, node.input(1)) if len(node.inputs) > 1 else node.ints_attribute("axes")
 
     def _spelling(self, which: int, side: Side, node_id: NodeId) -> Spelling:
         """Operators and permutations on the way from the computed value to this node."""
@@ -120,7 +144,11 @@ class Plumbing:
             before: Spelling = ()
             if made is not None and side.kinds[made] in ("move", "quiet"):
                 before = self._spelling(which, side, made)
-            memo[node_id] = (*before, (node.op_type, node.ints_attribute("perm")))
+            if node.op_type in _RESHAPES and before and before[-1] == "reshape":
+                memo[node_id] = before  # two in a row are one
+            else:
+                step = "reshape" if node.op_type in _RESHAPES else (node.op_type, node.ints_attribute("perm"))
+                memo[node_id] = (*before, step)
         return memo[node_id]
 
     def _in_order(self, a: NodeId, b: NodeId) -> bool:
