@@ -41,6 +41,8 @@ class Plumbing:
         """Moves and quantizers between tied values first, then the constants that tied nodes read."""
         self._tie_chains()
         self._tie_constants()
+        self._tie_readers()
+        self._tie_constants()
 
     # -- between two values
 
@@ -192,6 +194,36 @@ class Plumbing:
                 if self.left.graph.nodes[p].op_type == self.right.graph.nodes[r].op_type:
                     self.ties[p], self.back[r] = r, p
                     todo.append((p, r))
+
+    def _tie_readers(self) -> None:
+        """What is left and reads the same value at the same slot, in dataflow order: dead ends, shapes."""
+        todo = [*self._same]
+        todo += [(x, y) for a, b in self.ties.items() for x, y in self._results(a, b)]
+        while todo:
+            x, y = todo.pop()
+            some, others = self._free_readers(self.left, x, self.ties), self._free_readers(self.right, y, self.back)
+            for key in sorted(some.keys() & others.keys()):
+                for a, b in zip(some[key], others[key], strict=False):
+                    if a not in self.ties and b not in self.back:
+                        self.ties[a], self.back[b] = b, a
+                        todo += self._results(a, b)
+
+    def _results(self, a: NodeId, b: NodeId) -> list[tuple[ValueId, ValueId]]:
+        pairs = zip(self.left.outputs(a), self.right.outputs(b), strict=False)
+        return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+    def _free_readers(
+        self, side: Side, value: ValueId, tied: dict[NodeId, NodeId]
+    ) -> dict[tuple[str, int], list[NodeId]]:
+        """Untied plumbing and constant nodes that read a value, by operator and slot, in dataflow order."""
+        found: dict[tuple[str, int], list[NodeId]] = {}
+        if value < len(side.graph.values):
+            for user, slot in side.readers[value]:
+                if side.kinds[user] in ("move", "quiet", "static") and user not in tied:
+                    found.setdefault((side.graph.nodes[user].op_type, slot), []).append(user)
+        for users in found.values():
+            users.sort(key=lambda k: side.rank[k])
+        return found
 
     def _constant_inputs(self, a: NodeId, b: NodeId) -> list[tuple[ValueId, ValueId]]:
         found = []
