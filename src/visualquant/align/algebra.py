@@ -11,7 +11,7 @@ import ast
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 
 from visualquant.align.side import Side
 from visualquant.core.graph import NodeId, NodeView, ValueId
@@ -53,7 +53,7 @@ class Sum:
 Pattern = Variable | Call | Product | Sum
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(formula: str) -> Pattern:
     """The pattern that a formula in Python's syntax describes."""
     return _build(ast.parse(formula, mode="eval").body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 QUANTIZERS = frozenset(
     {
@@ -96,7 +96,7 @@ _FAMILY = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def family(op_type: str) -> str:
     """The operator that a dialect's name stands for: QLinearConv, FusedConv and ConvInteger are all Conv."""
     name = _FAMILY.get(op_type, op_type)
