@@ -139,10 +139,10 @@ class Recognizer:
         self._uses: dict[ValueId, int] = {}
         for args in (side.args[k] for k in side.compute):
             for arg in args:
-                root = side.quiet_root(arg.value)
+                root = arg.root
                 self._uses[root] = self._uses.get(root, 0) + 1
         for out in side.graph.outputs:
-            root = side.quiet_root(out)
+            root = side.root(out)
             self._uses[root] = self._uses.get(root, 0) + 1
 
     def find(self, formula: str, value: ValueId) -> Found | None:
@@ -150,13 +150,13 @@ class Recognizer:
         return next(self._match(parse(formula), value, _EMPTY), None)
 
     def uses(self, value: ValueId) -> int:
-        """How often compute nodes and graph outputs read a value, quantizers and casts looked through."""
+        """How often compute nodes and graph outputs read a value, plumbing looked through."""
         return self._uses.get(value, 0)
 
     # -- matching
 
     def _match(self, pattern: Pattern, value: ValueId, so_far: Found) -> Iterator[Found]:
-        value = self.side.quiet_root(value)
+        value = self.side.root(value)
         if isinstance(pattern, Variable):
             yield from self._variable(pattern.name, value, so_far)
         elif isinstance(pattern, Call):
@@ -248,7 +248,7 @@ class Recognizer:
         return flat
 
     def _multiply(self, value: ValueId, exponent: float, flat: _Flat, top: bool = False) -> None:
-        value = self.side.quiet_root(value)
+        value = self.side.root(value)
         made = self._inside(value, top)
         node = None if made is None else self.side.graph.nodes[made]
         op = "" if made is None else self.side.families[made]
@@ -285,7 +285,7 @@ class Recognizer:
         return flat
 
     def _add(self, value: ValueId, sign: float, flat: _Flat, top: bool = False) -> None:
-        value = self.side.quiet_root(value)
+        value = self.side.root(value)
         made = self._inside(value, top)
         node = None if made is None else self.side.graph.nodes[made]
         op = "" if made is None else self.side.families[made]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from visualquant.align.matcher import Matcher
+from visualquant.align.side import Side
 from visualquant.align.units import UnitGraph, UnitId
 from visualquant.core.graph import NodeId, ValueId
 
@@ -115,3 +116,8 @@ def _absorb(groups: Groups, which: int, units: UnitGraph, owners: set[UnitId]) -
         if host is not None:
             groups.join((which, unit.node), (which, units.units[host].node))
             placed.add(k)
+
+
+def all_keys(left: Side, right: Side) -> list[Key]:
+    """Every node of both sides."""
+    return [(0, n.id) for n in left.graph.nodes] + [(1, n.id) for n in right.graph.nodes]

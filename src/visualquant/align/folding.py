@@ -13,7 +13,6 @@ from visualquant.align.elements import Floats, Index, Shape, broadcast_back, rav
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.trace import const_ints, static_shape
 
-
 _SAME = frozenset(
     {
         "Identity",

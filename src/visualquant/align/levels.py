@@ -48,6 +48,7 @@ class Matched:
         score: of each tied left node.
         forced: left nodes tied by order alone.
         bindings: packed layers.
+        coarse: the composed unit graphs of the first pass.
     """
 
     groups: Groups
@@ -56,6 +57,7 @@ class Matched:
     score: dict[NodeId, float]
     forced: set[NodeId]
     bindings: list[Binding]
+    coarse: tuple[UnitGraph, UnitGraph]
 
 
 def match(left: Side, right: Side, named: Named) -> Matched:
@@ -72,7 +74,7 @@ def match(left: Side, right: Side, named: Named) -> Matched:
     nodes = {simple_left.units[a].node: simple_right.units[b].node for a, b in fine.ties.items()}
     score = {simple_left.units[a].node: s for a, s in fine.score.items()}
     forced = {simple_left.units[a].node for a in fine.forced}
-    return Matched(groups, pairs, nodes, score, forced, bindings)
+    return Matched(groups, pairs, nodes, score, forced, bindings, (coarse.left, coarse.right))
 
 
 def _grown(
@@ -163,8 +165,8 @@ def _refined(
         alone = len(some) == 1 or len(others) == 1
         for which, parts in ((0, some), (1, others)):
             regions[which].update((p, -2 - which if alone else number) for p in parts)
+        more += coarse.argument_pairs(a, b)
         if alone:
-            more += coarse.argument_pairs(a, b)
             keys = [(0, left.units[p].node) for p in some] + [(1, right.units[p].node) for p in others]
             for key in keys[1:]:
                 groups.join(keys[0], key)

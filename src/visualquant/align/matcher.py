@@ -14,6 +14,7 @@ from visualquant.core.graph import ValueId
 _REACH = 3
 _FAN_OUT = 64
 _WINDOW = 32
+_FEW = 6
 _ACCEPT = 1.25
 _MARGIN = 0.12
 _SAME_WEIGHT = 0.8
@@ -110,7 +111,9 @@ class Matcher:
             if x is not None and y is not None:
                 self._know(x, y)
                 self._around(x, y)
-        for x, y in self.argument_pairs(a, b):
+        xs, ys = self.left.units[a].args, self.right.units[b].args
+        pairs = self.argument_pairs(a, b)
+        for x, y in pairs or [(x, y) for x in xs for y in ys if len(xs) * len(ys) <= _FEW]:
             self._around(x, y)
         for p, q in freed:
             if p not in self.ties and q not in self.back:

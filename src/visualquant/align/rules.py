@@ -22,6 +22,7 @@ class Formula:
 
 _CENTERED = "(x - ReduceMean(x))"
 _NORMED = f"{_CENTERED} * (ReduceMean({_CENTERED} ** 2) + c) ** -0.5"
+_SPREAD = "(x - ReduceMean(x)) * (ReduceMean(x ** 2) - ReduceMean(x) ** 2 + c) ** -0.5"
 _SQUARED = "(ReduceMean(x ** 2) + c) ** -0.5"
 
 # NOTE: the larger formula stands first where one contains another.
@@ -40,6 +41,8 @@ FORMULAS: tuple[Formula, ...] = (
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} * w"),
     Formula("LayerNormalization", "ReduceMean", f"{_NORMED} + b"),
     Formula("LayerNormalization", "ReduceMean", _NORMED),
+    Formula("GroupNormalization", "ReduceMean", f"{_SPREAD} * w + b"),
+    Formula("GroupNormalization", "ReduceMean", _SPREAD),
     Formula("RMSNormalization", "ReduceMean", f"x * {_SQUARED} * w"),
     Formula("RMSNormalization", "ReduceMean", f"x * {_SQUARED}"),
     Formula("Softmax", "ReduceSum", "Exp(x - ReduceMax(x)) / ReduceSum(Exp(x - ReduceMax(x)))"),
