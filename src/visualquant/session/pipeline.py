@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from visualquant._version import __version__
 from visualquant.analysis import findings as findings_engine
 from visualquant.analysis import storage as storage_analysis
@@ -76,7 +78,10 @@ def align_models(float_model: Model, quant_model: Model) -> Alignment:
     """Which nodes of the two models do the same thing."""
     from visualquant.align import align
 
-    return align(float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites)
+    with np.errstate(all="ignore"):  # NOTE: weights may hold NaN and infinities; they are compared all the same
+        return align(
+            float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites
+        )
 
 
 def compare_models(
