@@ -264,6 +264,127 @@ class Finding:
     model: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run of one model over the samples."""
+
+    id: str
+    model: Literal["float", "quant"]
+    kind: Literal["local", "device"]
+    provider: str
+    optimisation: str
+    threads: int
+    samples: int
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    taps_verified: bool | Literal["not checked"] = "not checked"
+    complete: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ActivationRow:
+    """One value on both sides, over all samples.
+
+    Attributes:
+        depth: place in the dataflow order of the float graph.
+        cumulative: the whole quantized model against the float model.
+        isolated: the group alone, fed with float values.
+        range_float: observed; range_quant: of the quantizer's codes.
+        observable: False where the value no longer exists in a graph that runs; `reason` says why.
+    """
+
+    run: str
+    group: str | None
+    float_value: str
+    quant_value: str
+    samples: int
+    depth: int
+    cumulative: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+    isolated: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+    range_float: tuple[Number, Number] | None = None
+    range_quant: tuple[Number, Number] | None = None
+    clipped_share: Real | None = None
+    range_used: Real | None = None
+    observable: bool = True
+    reason: str | None = None
+    layout: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OutputRow:
+    """A graph output on both sides."""
+
+    run: str
+    float_value: str
+    quant_value: str
+    metrics: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlippedRow:
+    """A sample that is right in float and wrong quantized; margin: score of the label minus the best other."""
+
+    sample: int
+    label: int
+    float: int
+    quant: int
+    float_margin: Number | None = None
+    quant_margin: Number | None = None
+    groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskRow:
+    """Accuracy of both models against the labels.
+
+    Attributes:
+        ci95_float, ci95_quant: Wilson intervals.
+        p_value: exact McNemar.
+        lost, won: samples right in float only, and right quantized only.
+    """
+
+    run: str
+    metric: str
+    float: Real
+    quant: Real
+    n: int
+    ci95_float: tuple[Real, Real]
+    ci95_quant: tuple[Real, Real]
+    p_value: Real
+    lost: int
+    won: int
+    flipped: tuple[FlippedRow, ...] = ()
+    by_class: Mapping[str, Mapping[str, Number]] = dataclasses.field(default_factory=dict)
+    by_group: Mapping[str, Mapping[str, Mapping[str, Number]]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeTimeRow:
+    """Time of one node of the graph that ran, in microseconds."""
+
+    node: str
+    op_type: str
+    p50_us: Real
+    p90_us: Real
+    provider: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """Node times of one run.
+
+    Attributes:
+        total_p50_us: of whole runs.
+        conversion_share: time in Q/DQ, Cast, Reorder and Transpose, of all node time.
+    """
+
+    run: str
+    total_p50_us: Real
+    repeats: int
+    conversion_share: Real
+    nodes: tuple[NodeTimeRow, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WeightDetail:
     """Full tables of one weight row: not in JSON, kept in the .vqz.
@@ -358,6 +479,11 @@ class Report:
     fusions: tuple[FusionRow, ...]
     weights: tuple[WeightRow, ...]
     findings: tuple[Finding, ...]
+    runs: tuple[RunRow, ...] = ()
+    activations: tuple[ActivationRow, ...] = ()
+    outputs: tuple[OutputRow, ...] = ()
+    task: tuple[TaskRow, ...] = ()
+    latency: tuple[LatencyRow, ...] = ()
     timings: Mapping[str, Real] = dataclasses.field(default_factory=dict)
     status: Status = "complete"
     status_reason: str | None = None

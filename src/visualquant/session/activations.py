@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
-from visualquant.analysis.tap_plan import TapPair, plan_taps, sites_by_value
+from visualquant.analysis.measured import MeasuredActivation, RunResult
+from visualquant.analysis.tap_plan import plan_taps, sites_by_value
 from visualquant.core.activations import PairSums, RangeUse
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
@@ -22,48 +24,6 @@ from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
 
 Array = npt.NDArray[Any]
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class MeasuredActivation:
-    """One tapped value.
-
-    Attributes:
-        pair: what was tapped.
-        cumulative: the whole quantized model against the float model.
-        isolated: the group alone, fed with float values; None where it can't be cut out.
-        range_use: float values against the range of the quantizer behind; None without one.
-        layout: what had to be done to the quantized tensor ("transposed …").
-        by_batch: cumulative Σx², Σe² a batch, for drift over steps.
-    """
-
-    pair: TapPair
-    cumulative: PairSums
-    isolated: PairSums | None = None
-    range_use: RangeUse | None = None
-    layout: str | None = None
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class RunResult:
-    """Everything that a run over samples gave.
-
-    Attributes:
-        activations: in dataflow order.
-        outputs: sums by (float output, quant output).
-        float_outputs, quant_outputs: whole arrays of outputs, by position.
-        samples: how many.
-        taps_verified: outputs with taps equal outputs without, to the last bit.
-        notes: what a user should know.
-    """
-
-    activations: list[MeasuredActivation]
-    outputs: dict[tuple[str, str], PairSums]
-    float_outputs: dict[str, Array]
-    quant_outputs: dict[str, Array]
-    samples: int
-    taps_verified: dict[str, bool]
-    notes: list[str]
 
 
 def run_and_measure(
@@ -258,8 +218,6 @@ def _joined(arrays: list[Array]) -> Array:
 
 
 def _range_of(site: QuantSite | None) -> RangeUse | None:
-    from visualquant.analysis.findings.context import value_range
-
     limits = None if site is None else value_range(site.params)
     if site is None or site.params is None or limits is None or site.params.scale.size != 1:
         return None

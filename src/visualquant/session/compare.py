@@ -6,10 +6,16 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from visualquant.analysis.weights import WeightOptions
+from visualquant.core.alignment import Alignment
 from visualquant.core.report import Report
+from visualquant.session.data_sections import DataSections
 from visualquant.session.pipeline import Stage, compare_models, load_model
+
+if TYPE_CHECKING:
+    from visualquant.session.with_data import DataOptions
 
 
 def compare(
@@ -22,6 +28,7 @@ def compare(
     progress: Stage | None = None,
     cancel: Callable[[], bool] | None = None,
     command: str = "",
+    data: DataOptions | str | Path | None = None,
 ) -> Report:
     """Compares a float model with its quantized counterpart.
 
@@ -34,6 +41,7 @@ def compare(
         progress: called with a stage in words, what is done and all of it (0 where unknown).
         cancel: asked often; True stops with `CancelledError`.
         command: what to record as the command that ran.
+        data: samples to run both models on: a path, "random", or `DataOptions`.
 
     Returns:
         The report; `visualquant.save(report, "out.vqz")` keeps it.
@@ -56,4 +64,30 @@ def compare(
         progress=lambda done, total: say("measuring weights", done, total),
         cancel=cancel,
     )
-    return compare_models(float_model, quant_model, options=options, stage=progress, command=command, timings=timings)
+    sections: Callable[[Alignment], DataSections] | None = None
+    if data is not None:
+        from visualquant.session import with_data
+
+        wanted = data if isinstance(data, with_data.DataOptions) else with_data.DataOptions(str(data))
+
+        def run(alignment: Alignment) -> DataSections:
+            return with_data.measure_data(
+                (Path(float_path), Path(quant_path)),
+                float_model,
+                quant_model,
+                alignment,
+                wanted,
+                progress=lambda done, total: say("running samples", done, total),
+                cancel=cancel,
+            )
+
+        sections = run
+    return compare_models(
+        float_model,
+        quant_model,
+        options=options,
+        stage=progress,
+        command=command,
+        timings=timings,
+        data=sections,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import platform
 import sys
@@ -15,6 +16,7 @@ from visualquant._version import __version__
 from visualquant.analysis import findings as findings_engine
 from visualquant.analysis import storage as storage_analysis
 from visualquant.analysis.findings.context import Context
+from visualquant.analysis.findings.data import DataContext, diverging
 from visualquant.analysis.summary import summarize
 from visualquant.analysis.toolchain import guess_quantizer
 from visualquant.analysis.weights import MeasuredWeight, WeightOptions, measure_weights
@@ -25,6 +27,7 @@ from visualquant.core.report import EnvironmentRow, Finding, Report, ToolRow
 from visualquant.core.tensors import FileSource
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
+from visualquant.session.data_sections import DataSections
 from visualquant.session.rows import alignment_rows, fusion_rows, models_row, node_rows, value_rows
 
 Stage = Callable[[str, int, int], None]
@@ -79,9 +82,7 @@ def align_models(float_model: Model, quant_model: Model) -> Alignment:
     from visualquant.align import align
 
     with np.errstate(all="ignore"):  # NOTE: weights may hold NaN and infinities; they are compared all the same
-        return align(
-            float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites
-        )
+        return align(float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites)
 
 
 def compare_models(
@@ -92,8 +93,9 @@ def compare_models(
     stage: Stage | None = None,
     command: str = "",
     timings: Mapping[str, float] | None = None,
+    data: Callable[[Alignment], DataSections] | None = None,
 ) -> Report:
-    """The report on two loaded models."""
+    """The report on two loaded models; `data` runs them on samples once they are aligned."""
     options = options or WeightOptions()
     say = stage or (lambda _name, _done, _all: None)
     spent = dict(timings or {})
@@ -106,9 +108,34 @@ def compare_models(
     spent["weights_s"] = time.perf_counter() - start
     start = time.perf_counter()
     say("looking for causes", 0, 0)
-    found = findings_engine.find(Context(float_model, quant_model, alignment, measured))
+    sections = None if data is None else data(alignment)
+    spent["run_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    context = Context(float_model, quant_model, alignment, measured)
+    if sections is None:
+        found = findings_engine.find(context)
+    else:
+        found = findings_engine.find_with_data(context, sections.run, sections.facts)
     spent["findings_s"] = time.perf_counter() - start
-    return _report(float_model, quant_model, alignment, measured, found, command, spent)
+    report = _report(float_model, quant_model, alignment, measured, found, command, spent)
+    return report if sections is None else _with_sections(report, context, sections)
+
+
+def _with_sections(report: Report, context: Context, sections: DataSections) -> Report:
+    whole = DataContext(context, sections.run, sections.facts)
+    first = diverging(whole)
+    summary = report.summary
+    if first is not None:
+        summary = dataclasses.replace(summary, first_diverging=first.pair.group)
+    return dataclasses.replace(
+        report,
+        summary=summary,
+        runs=sections.runs,
+        activations=sections.activations,
+        outputs=sections.outputs,
+        task=sections.task,
+        latency=sections.latency,
+    )
 
 
 def _report(
