@@ -190,3 +190,14 @@ def test_bad_files(tmp_path: Path, text: str) -> None:
     (tmp_path / "net.encodings").write_text(text)
     with pytest.raises(ModelFileError, match=r"net\.encodings"):
         open_model(tmp_path / "net.onnx")
+
+
+def test_operands_left_out_are_named(cases: Path, tmp_path: Path) -> None:
+    """A layer whose weight is encoded and whose data is not; nothing is said of files without encodings."""
+    graph = open_model(cases / "aimet-encodings" / "quant.onnx")
+    assert [graph.values[v].key for v in find_sites(graph).not_encoded] == ["vector"]
+    assert find_sites(open_model(cases / "aimet-encodings" / "float.onnx")).not_encoded == ()
+    both = [{"name": n, "output_dtype": "int8", "y_scale": 0.1} for n in ("gemm.w", "v")]
+    assert find_sites(_graph(tmp_path, {"version": "2.0.0", "encodings": both})).not_encoded == (
+        open_model(tmp_path / "net.onnx").by_key["mm.w"],
+    )

@@ -83,6 +83,31 @@ def test_graph_in_words_of_onnx(tmp_path: Path) -> None:
     assert graph.topological[0] == 4
 
 
+def test_attributes_in_words_of_onnx(tmp_path: Path) -> None:
+    ir = IrWriter()
+    x = ir.parameter("image", (1, 4, 8, 8))
+    pads = {"strides": "2, 2", "pads_begin": "0, 1", "pads_end": "1, 0"}
+    average = {**pads, "kernel": "2, 2", "exclude-pad": "true", "rounding_type": "ceil", "auto_pad": "explicit"}
+    pool = ir.layer("AvgPool", "pool", [x], (1, 4, 4, 4), average)
+    gelu = ir.layer("Gelu", "gelu", [pool], (1, 4, 4, 4), {"approximation_mode": "TANH"})
+    rows, axis = ir.const("rows", np.array([0], np.int64)), ir.const("axis", np.array(1, np.int64))
+    gather = ir.layer("Gather", "gather", [gelu, rows, axis], (1, 1, 4, 4), {"batch_dims": "0"})
+    ir.result(ir.layer("Convert", "half", [gather], (1, 1, 4, 4), {"destination_type": "f16"}))
+    graph = open_model(ir.save(tmp_path / "model.xml"))
+    by_name = {n.name: n for n in graph.nodes}
+    assert by_name["pool"].attributes == {
+        "strides": (2, 2),
+        "pads": (0, 1, 1, 0),
+        "kernel_shape": (2, 2),
+        "auto_pad": "NOTSET",
+        "ceil_mode": 1,
+        "count_include_pad": 0,
+    }
+    assert by_name["gelu"].attributes == {"approximate": "tanh"}
+    assert by_name["gather"].attributes == {"axis": 1} and len(by_name["gather"].inputs) == 2
+    assert (by_name["half"].op_type, by_name["half"].attributes) == ("Cast", {"to": 10})
+
+
 def test_quantized_files_of_the_corpus(corpus: Path) -> None:
     """The same layers as in NNCF's ONNX file give the same error, and every weight has a figure."""
     folder = corpus / "digits_resnet"

@@ -261,11 +261,13 @@ class TestTwoLevelScales(SchemeConformance):
 
 @st.composite
 def _layouts(draw: st.DrawFn) -> Sample:
-    """Layout operators before and behind DequantizeLinear, in a function of the file or not."""
+    """Layout operators before and behind DequantizeLinear, with a scale an element of an axis or a block."""
     rng = draw(generators())
     q = codes(rng, "int8", (3, 4))
-    before = draw(st.sampled_from(["none", "transpose", "unsqueeze"]))
+    before = draw(st.sampled_from(["none", "transpose", "unsqueeze", "merge"]))
     behind = draw(st.sampled_from(["none", "transpose", "reshape", "cast"]))
+    if before == "merge":
+        q = q.reshape(3, 2, 2)
     tensors = [tensor("w", q), tensor("zero", np.zeros((), np.float32))]
     nodes, seen, name = [], q, "w"
     if before == "transpose":
@@ -275,13 +277,23 @@ def _layouts(draw: st.DrawFn) -> Sample:
         tensors.append(tensor("axes", np.array([0], np.int64)))
         nodes.append(node("Unsqueeze", ["w", "axes"], ["b"], "b"))
         seen, name = q[None], "b"
+    elif before == "merge":
+        tensors.append(tensor("flat", np.array([3, 4], np.int64)))
+        nodes.append(node("Reshape", ["w", "flat"], ["b"], "b"))
+        seen, name = q.reshape(3, 4), "b"
     axis = draw(st.integers(0, seen.ndim - 1))
-    scale = scales(rng, (seen.shape[axis],))
+    attributes = {"axis": axis}
+    if draw(st.booleans()):
+        block = draw(st.integers(1, seen.shape[axis]))
+        counts = (*seen.shape[:axis], -(-seen.shape[axis] // block), *seen.shape[axis + 1 :])
+        scale, attributes["block_size"] = scales(rng, counts), block
+        full = np.repeat(scale, block, axis=axis).take(range(seen.shape[axis]), axis=axis)
+    else:
+        scale = scales(rng, (seen.shape[axis],))
+        full = scale.reshape([-1 if k == axis else 1 for k in range(seen.ndim)])
     tensors.append(tensor("s", scale))
-    nodes.append(node("DequantizeLinear", [name, "s"], ["d"], "dq", axis=axis))
-    operand = seen.astype(np.float64) * scale.astype(np.float64).reshape(
-        [-1 if k == axis else 1 for k in range(seen.ndim)]
-    )
+    nodes.append(node("DequantizeLinear", [name, "s"], ["d"], "dq", **attributes))
+    operand = _formula(seen, full, None)
     last = "d"
     if behind == "transpose":
         nodes.append(node("Transpose", ["d"], ["e"], "e"))
@@ -294,18 +306,15 @@ def _layouts(draw: st.DrawFn) -> Sample:
         nodes.append(node("Cast", ["d"], ["e"], "e", to=1))
         last = "e"
     nodes.append(_reader(last, operand.ndim))
-    return Sample(model(nodes, tensors, [], [value("y")]), "w", "reader", 0, operand, "int8", feeds={})
+    return Sample(model(nodes, tensors, [], [value("y")]), "w", "reader", 0, operand, "int8")
 
 
 class TestLayouts(SchemeConformance):
     scheme = "qdq"
-    oracle = "onnxruntime"
+    examples = 80
 
     def samples(self) -> st.SearchStrategy[Sample]:
         return _layouts()
-
-    def run_oracle(self, sample: Sample) -> np.ndarray:
-        return by_onnxruntime(sample.model, sample.feeds or {})
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,8 @@ class _Builder:
             self.notes.append(f"the body of {layer.name!r} ({layer.type}) is not looked into")
         if op_type in ("Transpose", "ReduceMean"):
             op_type, inputs = self._with_constant(op_type, inputs, attributes)
+        elif op_type in ("Gather", "Split") and len(inputs) > 1:
+            inputs = self._with_axis(inputs, -1 if op_type == "Gather" else 1, attributes)
         elif _has_groups(layer):
             attributes["group"] = layer.inputs[1].sizes[0]
         return NodeView(
@@ -200,6 +202,20 @@ class _Builder:
             return "GlobalAveragePool", inputs[:1]
         attributes["axes"] = numbers
         return op_type, inputs[:1]
+
+    def _with_axis(
+        self, inputs: tuple[int | None, ...], slot: int, attributes: dict[str, Attribute]
+    ) -> tuple[int | None, ...]:
+        """The axis, which OpenVINO takes as a constant input, as ONNX's attribute."""
+        value = inputs[slot]
+        const = None if value is None else self.values[value].const
+        if const is None or const.size != 1 or not const.dtype.is_integer:
+            return inputs
+        attributes["axis"] = int(const.array().reshape(-1)[0])
+        if attributes.get("batch_dims") == 0:
+            del attributes["batch_dims"]
+        at = slot % len(inputs)
+        return (*inputs[:at], *inputs[at + 1 :])
 
     def _const(self, layer: Layer) -> TensorRef:
         where = f"the Const layer {layer.name!r} of {self.path.name!r}"

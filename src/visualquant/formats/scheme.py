@@ -11,6 +11,7 @@ from visualquant.core.quant import QuantSite
 from visualquant.formats.operators import is_known_operator
 from visualquant.formats.registry import load
 from visualquant.formats.schemes._unclaimed import unclaimed_weights
+from visualquant.formats.schemes.aimet import not_encoded
 
 
 @runtime_checkable
@@ -57,6 +58,7 @@ class Sites:
         schemes: names of the schemes of weights and biases, that of most elements first; where no weight is quantized,
             those of the activations.
         unknown_operators: nodes of operators that nobody here knows (calls of functions in the file are known).
+        not_encoded: operands that an encodings file leaves out though their layer is quantized (NOT_ENCODED).
     """
 
     sites: tuple[QuantSite, ...]
@@ -64,6 +66,7 @@ class Sites:
     conflicts: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     unknown_operators: tuple[NodeId, ...] = ()
+    not_encoded: tuple[ValueId, ...] = ()
 
 
 def find_sites(graph: GraphView) -> Sites:
@@ -89,6 +92,7 @@ def find_sites(graph: GraphView) -> Sites:
         tuple(conflicts),
         _scheme_names(sites),
         tuple(n.id for n in graph.nodes if not n.is_call and not is_known_operator(graph, n)),
+        not_encoded(graph),
     )
 
 

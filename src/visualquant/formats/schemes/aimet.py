@@ -11,6 +11,7 @@ import numpy as np
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
+from visualquant.core.trace import trace_operand
 from visualquant.formats.aimet_encodings import Encoding, encodings_of
 from visualquant.formats.element_types import held_in
 from visualquant.formats.schemes._affine import Array, Reading, Shape
@@ -35,6 +36,33 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
             yield activation_site(flow, NAME, value, params, problem=encoding.problem)
         elif stored.dtype.is_float:
             yield from _parameter(flow, value, stored, encoding)
+
+
+def not_encoded(graph: GraphView) -> tuple[ValueId, ...]:
+    """Operands of layers that the encodings quantize only in part; empty where no encodings are attached.
+
+    Looked at are data and weight of operators that multiply; a value counts as encoded where it or what it is laid
+    out from is. Biases are left out: tools derive them.
+    """
+    encoded = {graph.by_key[e.name] for e in encodings_of(graph) if e.name in graph.by_key}
+    found: dict[ValueId, None] = {}
+    for node in graph.nodes:
+        if not encoded or node.op_type not in _MULTIPLYING:
+            continue
+        operands = [v for v in node.inputs[:2] if v is not None]
+        said = [_is_encoded(graph, v, encoded) for v in operands]
+        if any(said):
+            found.update(dict.fromkeys(v for v, known in zip(operands, said, strict=True) if not known))
+    return tuple(found)
+
+
+_MULTIPLYING = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
+def _is_encoded(graph: GraphView, value: ValueId, encoded: set[ValueId]) -> bool:
+    trace = trace_operand(graph, value)
+    on_the_way = [graph.nodes[n].output() for n in trace.nodes]
+    return value in encoded or trace.source in encoded or any(v in encoded for v in on_the_way)
 
 
 def _activation_params(graph: GraphView, value: ValueId, encoding: Encoding) -> QuantParams | None:

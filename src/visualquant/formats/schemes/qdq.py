@@ -14,7 +14,13 @@ from visualquant.core.trace import static_shape, trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, Shape, Spec, pull_back, read_affine
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, picked_from, place
-from visualquant.formats.schemes._qdq_ops import is_dequantize, is_quantize, qdq_op, quantized_type
+from visualquant.formats.schemes._qdq_ops import (
+    BY_DATA_TYPE,
+    is_dequantize,
+    is_quantize,
+    qdq_op,
+    quantized_type,
+)
 from visualquant.formats.schemes._quantize import computed, quantize_linear
 from visualquant.formats.schemes._sites import Origin, activation_site, origin_of, shape_after, weight_sites
 
@@ -193,23 +199,34 @@ def _at_run_time(flow: Flow, quantize: NodeView, node: NodeView, origin: Origin)
         params = None
         problem = problem or f"The scales of {place(node)} do not follow one axis of what {place(quantize)} makes."
     else:
-        scale = quantize.input(1)
-        scale_type = graph.values[scale].dtype if scale is not None else None
-        tensor = _quantized(origin, first.params, params, scale_type or origin.stored.dtype, quantize)
+        tensor = _quantized(origin, first.params, params, _precision(graph, quantize), quantize)
     reading = Reading(params, problem)
     made = node.output()
     yield from weight_sites(flow, NAME, origin.value, tensor, reading, made, codes.steps, nodes, at_run_time=True)
 
 
+def _precision(graph: GraphView, quantize: NodeView) -> ElementType:
+    """The type in which x / scale is computed.
+
+    QuantizeLinear-23 and newer: the attribute `precision`, else the type of the scale. Before that the standard said
+    nothing, and runtimes divide in float32.
+    """
+    if quantize.domain != "" or graph.opsets.get("", 0) < 23:
+        return ELEMENT_TYPES["float32"]
+    stated = BY_DATA_TYPE.get(quantize.int_attribute("precision", 0))
+    scale = quantize.input(1)
+    return stated or (graph.values[scale].dtype if scale is not None else None) or ELEMENT_TYPES["float32"]
+
+
 def _quantized(
-    origin: Origin, quantizer: QuantParams, params: QuantParams, scale_type: ElementType, node: NodeView
+    origin: Origin, quantizer: QuantParams, params: QuantParams, precision: ElementType, node: NodeView
 ) -> TensorRef:
     """The codes of a quantize node over a stored tensor, computed when read."""
     saturate = node.int_attribute("saturate", 1) != 0
     narrow = (params.qmin, params.qmax) != (quantizer.qmin, quantizer.qmax)
 
     def make() -> Array:
-        codes = quantize_linear(origin.operand(), quantizer, scale_type, saturate=saturate)
+        codes = quantize_linear(origin.operand(), quantizer, precision, saturate=saturate)
         return np.clip(codes, params.qmin, params.qmax) if narrow and params.code_type.is_integer else codes
 
     return computed(params.code_type, origin.shape, make)
