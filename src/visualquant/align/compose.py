@@ -1,4 +1,4 @@
-"""Puts units together that another exporter or toolchain writes as one: formulas, and layers with what folds into them."""
+"""Puts units together that another toolchain writes as one: formulas, and layers with what folds into them."""
 
 from __future__ import annotations
 

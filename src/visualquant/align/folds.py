@@ -1,73 +1,73 @@
-"""What a folded or rescaled weight was multiplied with, channel by channel."""
+"""What a BatchNormalization multiplies into the layer in front of it, channel by channel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.align.elements import behind
 from visualquant.align.families import LINEAR
-from visualquant.align.reshapings import OperandSlot, Way
 from visualquant.align.side import Side
 from visualquant.core.graph import NodeId
 
-Folded = Mapping[NodeId, npt.NDArray[np.float64]]
-_COLUMNS = 64
-_UNEQUAL = 0.15
-_EXPLAINED = 0.3
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """A BatchNormalization that folds into the layer in front of it.
+
+    Attributes:
+        node: the BatchNormalization.
+        factor: gamma / sqrt(variance + epsilon), [C].
+        bias: what the layer's bias becomes, [C]; None where its own bias is not known.
+    """
+
+    node: NodeId
+    factor: npt.NDArray[np.float64]
+    bias: npt.NDArray[np.float64] | None
 
 
-def batch_norm_factors(side: Side, nodes: Sequence[NodeId]) -> Folded:
-    """For layers in a group that a BatchNormalization of the group follows: gamma / sqrt(variance + epsilon)."""
+def folded_norms(side: Side, nodes: Sequence[NodeId]) -> dict[NodeId, Norm]:
+    """For layers among the nodes that a BatchNormalization among them follows, that norm."""
     inside = set(nodes)
-    found: dict[NodeId, npt.NDArray[np.float64]] = {}
+    found: dict[NodeId, Norm] = {}
     for node_id in nodes:
         node = side.graph.nodes[node_id]
-        if node.op_type != "BatchNormalization" or not side.args[node_id]:
+        if node.op_type != "BatchNormalization" or not side.args[node_id] or len(node.inputs) < 5:
             continue
-        gamma, variance = (side.folder.array(v) if v is not None else None for v in (node.input(1), node.input(4)))
-        if gamma is None or variance is None:
+        values = [side.folder.array(v) if v is not None else None for v in node.inputs[1:5]]
+        gamma, beta, mean, variance = values
+        if gamma is None or beta is None or mean is None or variance is None:
             continue
         epsilon = node.attributes.get("epsilon")
         with np.errstate(all="ignore"):
-            factor = gamma / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))
-        layer = side.producer(side.args[node_id][0].root)
-        while (
-            layer is not None and layer in inside and side.families[layer] not in LINEAR and len(side.args[layer]) == 1
-        ):
-            layer = side.producer(side.args[layer][0].root)  # a bias in between
-        if layer is not None and layer in inside and side.families[layer] in LINEAR:
-            found[layer] = factor.reshape(-1)
+            factor = (gamma / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))).reshape(-1)
+        own, layer = _layer_in_front(side, node_id, inside)
+        if layer is not None:
+            bias = None if own is None else (own - mean.reshape(-1)) * factor + beta.reshape(-1)
+            found[layer] = Norm(node_id, factor, bias)
     return found
 
 
-def row_scales(
-    left: Side, right: Side, source: OperandSlot, target: OperandSlot, way: Way
-) -> npt.NDArray[np.float64] | None:
-    """One factor a channel (or an input feature) that explains an otherwise different weight, as a broadcasting array.
-
-    Cross-layer equalisation and smoothing do this. None where no such factors explain it, or where they are all 1.
-    """
-    shape = target.operand.shape
-    for axis in range(len(shape)):
-        if shape[axis] < 2 or len(shape) < 2:
-            continue
-        rest = int(np.prod([n for k, n in enumerate(shape) if k != axis]))
-        picked = np.unique(np.linspace(0, rest - 1, min(rest, _COLUMNS)).astype(np.int64))
-        grid = np.moveaxis(np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape), axis, 0).reshape(
-            shape[axis], rest
-        )
-        index = grid[:, picked].reshape(-1)
-        have = left.operands.elements(source.operand, behind(way.steps, source.operand.shape, index))
-        got = right.operands.elements(target.operand, index)
-        if have is None or got is None:
-            return None
-        a, b = (np.nan_to_num(x).reshape(shape[axis], len(picked)) for x in (have, got))
-        power = (a * a).sum(axis=1)
-        scale = np.divide((a * b).sum(axis=1), power, out=np.ones(len(a)), where=power > 0)
-        left_over = float(np.sqrt(((a * scale[:, None] - b) ** 2).sum() / max((b * b).sum(), 1e-300)))
-        if left_over < _EXPLAINED and np.abs(scale - 1).max() > _UNEQUAL:
-            return np.asarray(scale.reshape([-1 if k == axis else 1 for k in range(len(shape))]), np.float64)
-    return None
+def _layer_in_front(
+    side: Side, norm: NodeId, inside: set[NodeId]
+) -> tuple[npt.NDArray[np.float64] | None, NodeId | None]:
+    """(the bias that arrives at a norm, the layer with weights in front of it); a bias may be an Add in between."""
+    bias: npt.NDArray[np.float64] | None = np.zeros(1)
+    current: NodeId | None = side.producer(side.args[norm][0].root)
+    while current is not None and current in inside and len(side.args[current]) == 1:
+        node = side.graph.nodes[current]
+        data = {arg.slot for arg in side.args[current]}
+        linear = side.families[current] in LINEAR
+        slots = [2] if linear else [k for k in range(len(node.inputs)) if k not in data]
+        for slot in slots:
+            if slot < len(node.inputs) and node.inputs[slot] is not None:
+                got = side.folder.array(node.inputs[slot])  # type: ignore[arg-type]
+                bias = None if got is None or bias is None else bias + got.reshape(-1)
+        if linear:
+            return bias, current
+        if side.families[current] != "Add":
+            return None, None
+        current = side.producer(side.args[current][0].root)
+    return None, None

@@ -75,10 +75,8 @@ class Operands:
 
     def elements(self, operand: Operand, index: Index) -> Floats | None:
         """The elements at flat positions of an operand, None where they are no numbers."""
-        shape = operand.shape
         if operand.steps:
-            stored = self._stored_shape(operand)
-            index, shape = behind(operand.steps, stored, index), stored
+            index = behind(operand.steps, self._stored_shape(operand), index)
         site = operand.site
         if site is None:
             assert operand.value is not None

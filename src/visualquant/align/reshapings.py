@@ -43,7 +43,8 @@ class Way:
         steps: in order.
         transform: None, "transposed", "reshaped" or "re_blocked".
         expected: whether both operators read their operands in just these orientations.
-        rows_axis: axis of the quantized operand along which output channels stand, where that is one axis.
+        rows_axis: axis of the quantized operand along which output channels stand, where that is one axis (of a
+            re-blocked one: before the steps).
     """
 
     steps: tuple[ViewStep, ...]
@@ -58,7 +59,7 @@ def ways(source: OperandSlot, target: OperandSlot) -> list[Way]:
     rows_axis = output_axis(target)
     blocked = _blocked(have, want, target)
     if blocked:
-        return [Way(steps, "re_blocked", True, None) for steps in blocked]
+        return [Way(steps, "re_blocked", True, 0) for steps in blocked]
     plain = _turned(source) == _turned(target)
     out: list[Way] = []
     if have == want:

@@ -80,7 +80,7 @@ class Side:
         todo = list(graph.inputs)
         for node in graph.nodes:  # what a loop body gets from outside by position is data too
             for body in node.bodies:
-                todo += [v for v in body.inputs]
+                todo += list(body.inputs)
         for value in todo:
             live[value] = 1
         done = bytearray(len(graph.nodes))

@@ -10,16 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.align.elements import Floats, Index, behind
-from visualquant.align.families import MOVE, is_quiet
-from visualquant.align.folds import Folded, batch_norm_factors, row_scales
+from visualquant.align.families import LINEAR, MOVE, is_quiet
+from visualquant.align.folds import folded_norms
 from visualquant.align.operands import Operand
+from visualquant.align.rescaling import with_rescaling
 from visualquant.align.reshapings import Way, ways
 from visualquant.align.side import Side
 from visualquant.core.alignment import FloatOperand, MatchGroup, WeightPair
 from visualquant.core.graph import NodeId, NodeView
+from visualquant.core.quant import ViewStep
 
 _SAMPLES = 2048
 _ALIKE = 0.55
+_TINY = 1e-6
 _PARAMETERS = frozenset(
     {"Clip", "Pad", "Resize", "QuantizeLinear", "DequantizeLinear", "TopK", "OneHot", "Range", "Dropout"}
 )
@@ -70,7 +73,8 @@ def weight_pairs(
     """One pair for each constant operand of the quantized side that has a float counterpart in its group.
 
     Args:
-        left, right: the two sides.
+        left: the float side.
+        right: the quantized side.
         groups: all groups.
         ties: nodes tied one to one, left to right.
         taken: pairs that are known already (packed layers); their quantized operands are left alone.
@@ -80,17 +84,10 @@ def weight_pairs(
     back = {b: a for a, b in ties.items()}
     for group in groups:
         if group.float_nodes and group.quant_nodes:
-            floats = slots_of(left, group.float_nodes)
-            folded = batch_norm_factors(left, group.float_nodes)
-            used: set[tuple[NodeId, int]] = set()
-            for wanted in slots_of(right, group.quant_nodes):
-                if (wanted.node.id, wanted.slot) in known:
-                    continue
-                pair = _best(left, right, wanted, floats, folded, used, back.get(wanted.node.id))
-                if pair is not None:
-                    used.add((pair.floats[0].node, pair.floats[0].slot))
-                    out.append(pair)
-    return tuple(sorted(out, key=lambda p: p.quant))
+            wanted = [s for s in slots_of(right, group.quant_nodes) if (s.node.id, s.slot) not in known]
+            if wanted:
+                out += _GroupPairs(left, right, group, back).pairs(wanted)
+    return tuple(sorted(with_rescaling(left, right, out), key=lambda p: p.quant))
 
 
 def slots_of(side: Side, nodes: Sequence[NodeId]) -> list[Slot]:
@@ -119,59 +116,91 @@ def _is_weight(side: Side, node: NodeView, operand: Operand) -> bool:
     return dtype is None or dtype.is_float
 
 
-def _best(
-    left: Side,
-    right: Side,
-    wanted: Slot,
-    floats: list[Slot],
-    folded: Folded,
-    used: set[tuple[NodeId, int]],
-    tied: NodeId | None,
-) -> WeightPair | None:
-    index = sample_index(wanted.size)
-    got = right.operands.elements(wanted.operand, index)
-    best: _Candidate | None = None
-    for slot in floats:
-        if slot.size != wanted.size:
-            continue
-        for way in ways(slot, wanted):
-            have = left.operands.elements(slot.operand, behind(way.steps, slot.operand.shape, index))
-            for factor, transform in _factors(folded, slot, wanted, way):
-                fit = _fit(have, got, factor, wanted.operand.shape, index)
-                alike = slot.node.id == tied or (slot.family == wanted.family and slot.slot == wanted.slot)
-                score = fit + 0.3 * (slot.node.id == tied) + 0.1 * alike + 0.1 * way.expected
-                score -= 0.5 * ((slot.node.id, slot.slot) in used)
-                if fit < _ALIKE and not alike:
-                    continue
-                if best is None or score > best.score:
-                    best = _Candidate(score, fit, slot, way, factor, transform)
-    if best is None:
+class _GroupPairs:
+    """Pairs of one group."""
+
+    def __init__(self, left: Side, right: Side, group: MatchGroup, back: Mapping[NodeId, NodeId]) -> None:
+        self.left, self.right, self.back = left, right, back
+        self.floats = slots_of(left, group.float_nodes)
+        self.folded = folded_norms(left, group.float_nodes)
+        self.unfolded = folded_norms(right, group.quant_nodes)
+        self.used: set[tuple[NodeId, int]] = set()
+
+    def pairs(self, wanted: Sequence[Slot]) -> list[WeightPair]:
+        """One pair for each operand that has a counterpart, the largest first."""
+        out = []
+        for slot in wanted:
+            best = self._folded_bias(slot) if self.folded and not self.unfolded else None
+            best = best or self._best(slot)
+            if best is None:
+                continue
+            self.used.add((best.slot.node.id, best.slot.slot))
+            out.append(
+                WeightPair(
+                    (slot.node.id, slot.slot),
+                    (FloatOperand(best.slot.node.id, best.slot.slot, best.way.steps),),
+                    factor=best.factor,
+                    transform=best.transform,
+                    evidence=("weights",) if best.fit >= _ALIKE else ("topology",),
+                )
+            )
+        return out
+
+    def _best(self, wanted: Slot) -> _Candidate | None:
+        index = sample_index(wanted.size)
+        got = self.right.operands.elements(wanted.operand, index)
+        tied = self.back.get(wanted.node.id)
+        best: _Candidate | None = None
+        for slot in self.floats:
+            if slot.size != wanted.size:
+                continue
+            alike = slot.node.id == tied or (slot.family == wanted.family and slot.slot == wanted.slot)
+            for way in ways(slot, wanted):
+                have = self.left.operands.elements(slot.operand, behind(way.steps, slot.operand.shape, index))
+                for factor, transform in self._factors(slot, wanted, way):
+                    fit = _fit(have, got, factor, wanted.operand.shape, index)
+                    score = fit + 0.3 * (slot.node.id == tied) + 0.1 * alike + 0.1 * way.expected
+                    score -= 0.5 * ((slot.node.id, slot.slot) in self.used)
+                    if (fit >= _ALIKE or alike) and (best is None or score > best.score):
+                        best = _Candidate(score, fit, slot, way, factor, transform)
+        return best
+
+    def _factors(self, slot: Slot, wanted: Slot, way: Way) -> list[tuple[npt.NDArray[np.float64] | None, str | None]]:
+        """No factor, and what a BatchNormalization behind one of the two layers multiplies in."""
+        out: list[tuple[npt.NDArray[np.float64] | None, str | None]] = [(None, way.transform)]
+        shape = wanted.operand.shape
+        for norms, node_id, sign in ((self.folded, slot.node.id, 1), (self.unfolded, wanted.node.id, -1)):
+            norm = norms.get(node_id)
+            axis = way.rows_axis
+            if norm is None or axis is None or len(shape) < 2 or shape[axis] != len(norm.factor):
+                continue
+            if sign < 0 and not np.all(norm.factor):
+                continue
+            along = (norm.factor if sign > 0 else 1 / norm.factor).reshape(
+                [-1 if k == axis else 1 for k in range(len(shape))]
+            )
+            if way.transform == "re_blocked":
+                along = np.broadcast_to(along, shape)
+                for step in way.steps:
+                    along = step.apply(along)
+            out.append((along, "bn_folded" if sign > 0 else "bn_unfolded"))
+        return out
+
+    def _folded_bias(self, wanted: Slot) -> _Candidate | None:
+        """A bias into which a BatchNormalization went: as the norm's own shift times what makes it so."""
+        if wanted.family not in LINEAR or len([n for n in wanted.operand.shape if n > 1]) > 1 or wanted.slot == 1:
+            return None
+        for norm in self.folded.values():
+            shift = next((s for s in self.floats if (s.node.id, s.slot) == (norm.node, 2)), None)
+            if shift is None or shift.size != wanted.size or norm.bias is None:
+                continue
+            own = self.left.operands.elements(shift.operand, np.arange(shift.size, dtype=np.int64))
+            if own is None or np.abs(own).min() < _TINY * max(float(np.abs(own).max()), 1e-30):
+                return None
+            factor = (norm.bias / own).reshape(wanted.operand.shape)
+            steps = () if shift.operand.shape == wanted.operand.shape else (ViewStep("reshape", wanted.operand.shape),)
+            return _Candidate(1.0, 1.0, shift, Way(steps, None, True, None), factor, "bn_folded")
         return None
-    if best.fit < _ALIKE and best.factor is None and got is not None:
-        have = left.operands.elements(best.slot.operand, behind(best.way.steps, best.slot.operand.shape, index))
-        scales = row_scales(left, right, best.slot, wanted, best.way) if have is not None else None
-        if scales is not None:
-            best = dataclasses.replace(best, factor=scales, transform="rescaled", fit=1.0)
-    return WeightPair(
-        (wanted.node.id, wanted.slot),
-        (FloatOperand(best.slot.node.id, best.slot.slot, best.way.steps),),
-        factor=best.factor,
-        transform=best.transform,
-        evidence=("weights",) if best.fit >= _ALIKE else ("topology",),
-    )
-
-
-def _factors(
-    folded: Folded, slot: Slot, wanted: Slot, way: Way
-) -> list[tuple[npt.NDArray[np.float64] | None, str | None]]:
-    """No factor, and what a BatchNormalization behind the float layer multiplies in."""
-    out: list[tuple[npt.NDArray[np.float64] | None, str | None]] = [(None, way.transform)]
-    factor = folded.get(slot.node.id)
-    axis = way.rows_axis
-    if factor is not None and axis is not None and wanted.operand.shape[axis] == len(factor):
-        shape = [len(factor) if k == axis else 1 for k in range(len(wanted.operand.shape))]
-        out.append((factor.reshape(shape), "bn_folded"))
-    return out
 
 
 def sample_index(size: int) -> Index:
