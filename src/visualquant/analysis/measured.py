@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from visualquant.analysis.tap_plan import TapPair
 from visualquant.core.activations import PairSums, RangeUse
 
 Array = npt.NDArray[Any]
+SAMPLE_ROWS = 4
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -23,7 +26,8 @@ class MeasuredActivation:
         isolated: the group alone, fed with float values; None where it can't be cut out.
         range_use: float values against the range of the quantizer behind; None without one.
         layout: what had to be done to the quantized tensor ("transposed …").
-        sample: float values of the first batch, for checks that need the values themselves.
+        sample: float values of the first samples, for checks that need the values themselves.
+        low, high: of the float values.
     """
 
     pair: TapPair
@@ -32,6 +36,17 @@ class MeasuredActivation:
     range_use: RangeUse | None = None
     layout: str | None = None
     sample: Array | None = None
+    low: float = math.inf
+    high: float = -math.inf
+
+    def see(self, x: Array) -> None:
+        """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""
+        if self.range_use is not None:
+            self.range_use.update(x)
+        if x.size and x.dtype.kind == "f":
+            self.low, self.high = min(self.low, float(np.nanmin(x))), max(self.high, float(np.nanmax(x)))
+        if self.sample is None and x.ndim:
+            self.sample = np.array(x[:SAMPLE_ROWS])
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -45,6 +60,7 @@ class RunResult:
         samples: how many.
         taps_verified: outputs with taps equal outputs without, to the last bit.
         notes: what a user should know.
+        feeds: the quantized model's inputs of the first batch.
     """
 
     activations: list[MeasuredActivation]
@@ -54,6 +70,7 @@ class RunResult:
     samples: int
     taps_verified: dict[str, bool]
     notes: list[str]
+    feeds: dict[str, Array] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -20,6 +20,7 @@ class Model:
         unclaimed: integer weights that no reader understands.
         conflicts: sentences on tensors that two readers claimed.
         unknown_operators: nodes whose operator nobody knows.
+        not_encoded: operands that an encodings file leaves out though their layer is quantized.
         bytes, bytes_external: of the file, and of its external tensor data.
         sha256: of the file, external data left out.
         quantizer: the toolchain that probably wrote the file, or None.
@@ -32,6 +33,7 @@ class Model:
     unclaimed: tuple[ValueId, ...] = ()
     conflicts: tuple[str, ...] = ()
     unknown_operators: tuple[NodeId, ...] = ()
+    not_encoded: tuple[ValueId, ...] = ()
     bytes: int = 0
     bytes_external: int = 0
     sha256: str | None = None

@@ -180,7 +180,7 @@ class LocalRunner:
             for name in self.outputs:  # an output that is an input or a constant needs no segment
                 if name not in outputs:
                     outputs[name] = held[name] if name in held else self.run(feeds)[name]
-            yield TapEvent(number, samples, outputs=outputs)
+            yield TapEvent(number, samples, outputs={n: outputs[n] for n in self.outputs})
 
     def _needed(self, name: str, segment: Segment) -> bool:
         pieces = next(p for p in self._segments.values() if any(s is segment for _, s in p))

@@ -68,6 +68,7 @@ class _Job:
         self.outputs: dict[tuple[str, str], PairSums] = {}
         self.kept: tuple[dict[str, list[Array]], dict[str, list[Array]]] = ({}, {})
         self.verified: dict[str, bool] = {}
+        self.first_feeds: dict[str, Array] = {}
         self.notes: list[str] = []
         self.isolated = self._isolated()
 
@@ -79,6 +80,7 @@ class _Job:
                 ("quant", self.runners[1], batch.quant_feeds, self.quant_taps),
             ):
                 self.verified[name] = runner.taps_are_neutral(feeds, taps)
+            self.first_feeds = dict(batch.quant_feeds)
         floats: dict[str, Array] = {}
         for event in self.runners[0].tap([(batch.samples, batch.float_feeds)], self.float_taps):
             if event.value:
@@ -87,8 +89,9 @@ class _Job:
                 float_outputs = event.outputs
         by_tap: dict[str, list[MeasuredActivation]] = {}
         for item in self.measured:
-            if item.pair.float_tap in floats and item.range_use is not None:
-                item.range_use.update(floats[item.pair.float_tap])
+            seen = floats.get(item.pair.float_tap or "")
+            if seen is not None:
+                item.see(seen)
             if item.pair.observable and item.pair.quant_tap is not None:
                 by_tap.setdefault(item.pair.quant_tap, []).append(item)
         for event in self.runners[1].tap([(batch.samples, batch.quant_feeds)], self.quant_taps):
@@ -103,7 +106,10 @@ class _Job:
         self._run_isolated(batch, floats)
 
     def _outputs(self, ours: Any, theirs: Any) -> None:
-        for (name, x), (other, y) in zip(ours.items(), theirs.items(), strict=False):
+        named = {n: n for n in ours if n in theirs}
+        rest = zip([n for n in ours if n not in named], [n for n in theirs if n not in named.values()], strict=False)
+        for name, other in (named | dict(rest)).items():
+            x, y = ours[name], theirs[other]
             found = reconcile(x, y) if x.dtype.kind in "fiu" and y.dtype.kind in "fiu" else None
             if found is not None:
                 self.outputs.setdefault((name, other), PairSums()).update(x, found[0])
@@ -208,7 +214,14 @@ class _Job:
         """All that was gathered."""
         joined = tuple({n: _joined(a) for n, a in side.items()} for side in self.kept)
         return RunResult(
-            self.measured, self.outputs, joined[0], joined[1], samples, self.verified, [*notes, *self.notes]
+            self.measured,
+            self.outputs,
+            joined[0],
+            joined[1],
+            samples,
+            self.verified,
+            [*notes, *self.notes],
+            self.first_feeds,
         )
 
 

@@ -53,6 +53,7 @@ def load_model(path: Path | str, *, data_root: Path | str | None = None) -> Mode
         unclaimed=found.unclaimed,
         conflicts=found.conflicts,
         unknown_operators=found.unknown_operators,
+        not_encoded=found.not_encoded,
         bytes=path.stat().st_size,
         bytes_external=_external_bytes(graph),
         sha256=_digest(path),

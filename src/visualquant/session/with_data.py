@@ -75,7 +75,8 @@ def measure_data(
         InputError: the float model can't be run, or samples do not fit; a refused quantized model is a finding.
     """
     facts = DataFacts()
-    reference = dataclasses.replace(options.quant, level="extended", provider="CPUExecutionProvider")
+    # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
+    reference = dataclasses.replace(options.quant, level="none", provider="CPUExecutionProvider")
     with LocalRunner(paths[0], reference) as float_runner:
         file = _samples(options, float_runner)
         facts.is_random = file.is_random

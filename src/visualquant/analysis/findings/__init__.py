@@ -15,6 +15,7 @@ RULES = (*weights.RULES, *graph.RULES, *pairs.RULES)
 # Rules that need no float model.
 ALONE = (
     graph.scale_shape,
+    graph.not_encoded,
     graph.pad_zero_point,
     graph.blocks_fusion,
     graph.opset_too_old,

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from visualquant.analysis.findings.context import Context, Draft, label
-from visualquant.analysis.measured import DataFacts, MeasuredActivation, RunResult
+from visualquant.analysis.measured import SAMPLE_ROWS, Array, DataFacts, MeasuredActivation, RunResult
+from visualquant.analysis.saturation import saturating_share
 from visualquant.analysis.settings import exclude_setting
 from visualquant.core.activations import PairSums
 from visualquant.core.graph import NodeView
+from visualquant.core.quant import QuantSite
 from visualquant.core.trace import LAYOUT_OPS
 
 FINE_STEPS = frozenset({"Softmax", "Sigmoid", "LayerNormalization", "LogSoftmax", "HardSigmoid", "Tanh", "Exp"})
@@ -197,7 +199,7 @@ def state_drift(context: DataContext) -> Iterator[Draft]:
         if maker is not None and item.cumulative.n:
             shape = graph.values[item.pair.float_value].shape
             series.setdefault((maker.op_type, shape), []).append(item)
-    best: tuple[float, list[MeasuredActivation]] | None = None
+    best: tuple[tuple[bool, float], list[MeasuredActivation]] | None = None
     for found in series.values():
         chain = _chain(context, found)
         if len(chain) < DRIFT_STEPS:
@@ -207,10 +209,14 @@ def state_drift(context: DataContext) -> Iterator[Draft]:
         fall = float(np.median(levels[:quarter]) - np.median(levels[-quarter:]))
         alone = [i.isolated.sqnr_db for i in chain if i.isolated is not None and i.isolated.sqnr_db is not None]
         sound = not alone or float(np.median(alone)) > float(np.median(levels[-quarter:])) + 8
-        if fall >= 8 and sound and (best is None or fall > best[0]):
-            best = fall, chain
+        if fall >= 8 and sound:
+            # NOTE: of several series through one state, the one that is itself rounded is the cause
+            rounded = bool(alone) and math.isfinite(float(np.median(alone)))
+            key = (rounded, fall)
+            if best is None or key > best[0]:
+                best = key, chain
     if best is not None:
-        fall, chain = best
+        (_, fall), chain = best
         levels = [i.cumulative.sqnr_db or 0.0 for i in chain]
         yield context.draft(
             chain[0],
@@ -256,6 +262,29 @@ def _chain(context: DataContext, items: Sequence[MeasuredActivation]) -> list[Me
         if len(chain) > len(longest):
             longest = chain
     return longest
+
+
+def half_overflow(context: DataContext) -> Iterator[Draft]:
+    """FP16_OVERFLOW as the device will see it: float values beyond float16 where the file computes in float16.
+
+    A host that computes float16 operators in float32 hides it.
+    """
+    graph = context.files.graph
+    for item in context.run.activations:
+        dtype = graph.values[item.pair.quant_value].dtype
+        peak = max(abs(item.low), abs(item.high)) if item.high >= item.low else 0.0
+        if dtype is not None and dtype.name == "float16" and peak > 65504:
+            maker = context.maker(item)
+            yield context.draft(
+                item,
+                "FP16_OVERFLOW",
+                "error",
+                f"{context.name(item)!r}{'' if maker is None else f' ({label(maker)})'} reaches {peak:.4g}, beyond "
+                "float16 (65504): it is the first value that becomes infinite where float16 is computed as such.",
+                78.0,
+                max_abs=peak,
+            )
+            return
 
 
 def non_finite(context: DataContext) -> Iterator[Draft]:
@@ -347,6 +376,51 @@ def labels(context: DataContext) -> Iterator[Draft]:
         return
 
 
+def saturates(context: DataContext) -> Iterator[Draft]:
+    """RUNTIME_SATURATES: the share of adjacent products that leave int16, from codes and weights: no processor needed."""
+    graph = context.files.graph
+    samples = {id(i.pair.site): i.sample for i in context.run.activations if i.pair.site is not None}
+    worst: tuple[float, QuantSite, NodeView] | None = None
+    for site in context.files.quant_model.sites:
+        if site.role != "weight" or site.params is None or site.params.code_type.name != "int8" or site.codes is None:
+            continue
+        reader = None if site.reader is None else graph.nodes[site.reader]
+        value = None if reader is None or not reader.inputs else reader.inputs[0]
+        data = None if value is None else context.files.activation_at.get(value)
+        if reader is None or data is None or data.params is None or data.params.code_type.name != "uint8":
+            continue
+        x = samples.get(id(data))
+        if x is None:
+            x = _input_sample(context, data)
+        share = None if x is None else saturating_share(x, data, site, reader)
+        if share is not None and share > 1e-4 and (worst is None or share > worst[0]):
+            worst = share, site, reader
+    if worst is not None:
+        share, site, reader = worst
+        yield Draft(
+            "RUNTIME_SATURATES",
+            "warning",
+            f"{share:.2%} of the adjacent products of {label(reader)} leave 16 bits on these samples: on x86 without VNNI "
+            "(and on some boards) the result saturates there, elsewhere it does not.",
+            effect=25 + 100 * min(share, 0.5),
+            node=reader.id,
+            value=context.files.quant_model.key(site.value),
+            numbers={"share": share},
+            settings="reduce_range=True",
+        )
+
+
+def _input_sample(context: DataContext, site: QuantSite) -> Array | None:
+    """First feeds of the graph input that a site quantizes."""
+    graph = context.files.graph
+    for node_id in site.nodes:
+        value = graph.nodes[node_id].input(0)
+        if value is not None and graph.values[value].role == "input":
+            found = context.run.feeds.get(graph.values[value].name)
+            return None if found is None or found.dtype.kind != "f" else found[:SAMPLE_ROWS]
+    return None
+
+
 def refusals(context: DataContext) -> Iterator[Draft]:
     """RUNTIME_REFUSES: the runtime takes the file not at all, or only unoptimised."""
     if context.facts.refusal is not None:
@@ -360,4 +434,15 @@ def refusals(context: DataContext) -> Iterator[Draft]:
         yield Draft("RUNTIME_REFUSES", "warning", context.facts.fallback, effect=20)
 
 
-RULES = (refusals, labels, data_quality, non_finite, clipping, coarse, outlier_channels, state_drift)
+RULES = (
+    refusals,
+    labels,
+    data_quality,
+    non_finite,
+    half_overflow,
+    saturates,
+    clipping,
+    coarse,
+    outlier_channels,
+    state_drift,
+)

@@ -91,6 +91,21 @@ def unclaimed(context: Context) -> Iterator[Draft]:
         )
 
 
+def not_encoded(context: Context) -> Iterator[Draft]:
+    """NOT_ENCODED: operands that the encodings file says nothing of."""
+    for value in context.quant_model.not_encoded:
+        readers = context.readers(value)
+        yield Draft(
+            "NOT_ENCODED",
+            "warning",
+            f"The encodings say nothing of {context.graph.values[value].key!r}"
+            + (f", which {label(readers[0])} reads beside quantized operands." if readers else "."),
+            effect=10,
+            node=readers[0].id if readers else None,
+            value=context.graph.values[value].key,
+        )
+
+
 def scale_shape(context: Context) -> Iterator[Draft]:
     """SCALE_SHAPE where parameters do not fit, SCALE_VALUE where a scale is no usable number."""
     for site in context.quant_model.sites:
@@ -384,6 +399,7 @@ def _cut_of(context: Context, cut: NodeView) -> tuple[float | None, float | None
 RULES = (
     not_quantized,
     scale_shape,
+    not_encoded,
     pad_zero_point,
     activation_lost,
     blocks_fusion,
