@@ -23,6 +23,7 @@ from visualquant.errors import CancelledError
 
 Progress = Callable[[int, int], None]
 WORST_CHANNELS = 8
+RESCALED = "rescaled"
 QUANTILES = (0.0, 0.001, 0.01, 0.25, 0.5, 0.75, 0.99, 0.999, 1.0)
 
 
@@ -241,23 +242,51 @@ def _measure(
         return None, (), f"shapes do not fit: {error}"
     if x.shape != codes.shape:
         return None, (), f"the float tensor has shape {list(x.shape)} where the codes have {list(codes.shape)}"
-    stats = measure(
-        x,
-        codes,
-        params,
-        MeasureOptions(
-            channel_axis=channel_axis,
-            histogram_bins=options.histogram_bins,
-            quantiles=QUANTILES,
-            threads=options.threads,
-            progress=options.progress,
-            cancel=options.cancel,
-        ),
+    measure_options = MeasureOptions(
+        channel_axis=channel_axis,
+        histogram_bins=options.histogram_bins,
+        quantiles=QUANTILES,
+        threads=options.threads,
+        progress=options.progress,
+        cancel=options.cancel,
     )
+    stats, rescaled = measure(x, codes, params, measure_options), False
+    factor = rescaling(x, codes, params, stats)
+    if factor is not None:
+        whole = JoinedSource((x,) if isinstance(x, np.ndarray) else x.parts, 0, factor)
+        if whole.shape == codes.shape:
+            stats, rescaled = measure(whole, codes, params, measure_options), True
     rows: tuple[WhatIfRow, ...] = ()
     if options.what_if and job.role == "weight":
         rows = what_if_rows(x, channel_axis, options)
-    return stats, rows, None
+    return stats, rows, RESCALED if rescaled else None
+
+
+def rescaling(
+    x: npt.NDArray[Any] | JoinedSource, codes: Any, params: QuantParams | None, stats: WeightStats
+) -> npt.NDArray[np.float64] | None:
+    """Factors along one axis that equalisation or smoothing put into the weight, or None.
+
+    Tried only where the plain comparison makes no sense (correlation below 0.9) and the tensor has at most 16 million
+    elements: along each axis the factor of least squares; it is believed where it brings the error below −10 dB.
+    """
+    cosine = stats.cosine
+    if params is None or cosine is None or cosine >= 0.9 or stats.elements > 1 << 24 or not isinstance(x, np.ndarray):
+        return None
+    y = params.dequantize(codes.array() if isinstance(codes, TensorRef) else codes)
+    a = x.astype(np.float64)
+    if not (np.isfinite(a).all() and np.isfinite(y).all()):
+        return None
+    for axis in range(a.ndim):
+        others = tuple(k for k in range(a.ndim) if k != axis)
+        if a.shape[axis] < 2 or a.size < 8 * a.shape[axis]:
+            continue
+        power = (a * a).sum(axis=others, keepdims=True)
+        factor = np.where(power > 0, (a * y).sum(axis=others, keepdims=True) / np.where(power > 0, power, 1), 1.0)
+        scaled = a * factor
+        if ((scaled - y) ** 2).sum() < 0.1 * (scaled * scaled).sum():
+            return np.asarray(factor, np.float64)
+    return None
 
 
 def what_if_rows(x: Any, channel_axis: int | None, options: WeightOptions) -> tuple[WhatIfRow, ...]:
@@ -362,6 +391,9 @@ def _measured(
     group = None if job.reader is None else alignment.group_of_quant.get(job.reader.id)
     params, codes = job.params, job.codes
     code_type = params.code_type if params is not None else codes.dtype if codes is not None else None
+    transform = None if job.pair is None else job.pair.transform
+    if problem == RESCALED:
+        transform, problem = RESCALED, None
     named = source.names[0] if len(source.names) == 1 else source.names or None
     row = WeightRow(
         group=None if group is None else group.id,
@@ -376,7 +408,7 @@ def _measured(
         axis=None if params is None else params.axis,
         block_size=None if params is None else params.block_size,
         bits_per_weight=None if code_type is None else float(code_type.bits),
-        transform=None if job.pair is None else job.pair.transform,
+        transform=transform,
         what_if=what_if,
         problem=problem,
         channel_axis=None if stats is None else stats.channel_axis,

@@ -138,5 +138,7 @@ def finish(drafts: Sequence[Draft], context: Context) -> tuple[Finding, ...]:
             settings=draft.settings,
             numbers=draft.numbers,
         )
-        found.setdefault(identity, ((_RANK[draft.severity], -draft.effect, position), finding))
+        rank = (_RANK[draft.severity], -draft.effect, position)
+        if identity not in found or rank < found[identity][0]:  # of two drafts on one place the louder one counts
+            found[identity] = rank, finding
     return tuple(finding for _, finding in sorted(found.values(), key=lambda pair: pair[0]))

@@ -377,7 +377,7 @@ def labels(context: DataContext) -> Iterator[Draft]:
 
 
 def saturates(context: DataContext) -> Iterator[Draft]:
-    """RUNTIME_SATURATES: the share of adjacent products that leave int16, from codes and weights: no processor needed."""
+    """RUNTIME_SATURATES: the share of adjacent products that leave int16, computed: the same on every processor."""
     graph = context.files.graph
     samples = {id(i.pair.site): i.sample for i in context.run.activations if i.pair.site is not None}
     worst: tuple[float, QuantSite, NodeView] | None = None
@@ -400,8 +400,8 @@ def saturates(context: DataContext) -> Iterator[Draft]:
         yield Draft(
             "RUNTIME_SATURATES",
             "warning",
-            f"{share:.2%} of the adjacent products of {label(reader)} leave 16 bits on these samples: on x86 without VNNI "
-            "(and on some boards) the result saturates there, elsewhere it does not.",
+            f"{share:.2%} of the adjacent products of {label(reader)} leave 16 bits on these samples: on x86 without "
+            "VNNI (and on some boards) the result saturates there, elsewhere it does not.",
             effect=25 + 100 * min(share, 0.5),
             node=reader.id,
             value=context.files.quant_model.key(site.value),

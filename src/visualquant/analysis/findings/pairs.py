@@ -122,6 +122,7 @@ def preprocessing_one_side(context: Context) -> Iterator[Draft]:
         groups = (context.alignment.group_of_float, context.alignment.group_of_quant)[side]
         group = groups.get(chain[0].id)
         folded = {p.quant[0] for p in context.alignment.weights if p.factor is not None}
+        folded |= {w.reader.id for w in context.weights if w.reader is not None and w.row.transform == "rescaled"}
         if group is not None and folded & set(group.quant_nodes):
             continue  # folded into the first layer's weights
         key = graph.values[value].key

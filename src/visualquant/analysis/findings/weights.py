@@ -289,8 +289,8 @@ def outlier_in_block(context: Context) -> Iterator[Draft]:
             item,
             "WEIGHT_OUTLIER_IN_BLOCK",
             "warning",
-            f"In {share:.1%} of the blocks of {_named(item)} one value spends the range: the others fall within about one "
-            f"step of zero ({0.0 if level is None else level:.1f} dB over the tensor).",
+            f"In {share:.1%} of the blocks of {_named(item)} one value spends the range: the others fall within about "
+            f"one step of zero ({0.0 if level is None else level:.1f} dB over the tensor).",
             effect=20 + 100 * share,
             where={"block": places},
             numbers={"share": share} | ({} if level is None else {"sqnr_db": level}),
