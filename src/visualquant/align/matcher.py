@@ -9,7 +9,7 @@ from visualquant.align.context import surroundings
 from visualquant.align.families import COMMUTATIVE
 from visualquant.align.features import Features, parameters_agree, scalars_agree, unit_features, weight_agreement
 from visualquant.align.units import UnitGraph, UnitId
-from visualquant.core.graph import ValueId
+from visualquant.core.graph import NodeId, ValueId
 
 _REACH = 3
 _FAN_OUT = 64
@@ -44,11 +44,15 @@ class Matcher:
         values: Mapping[ValueId, ValueId],
         ends: Iterable[tuple[ValueId, ValueId]] = (),
         regions: tuple[Mapping[UnitId, int], Mapping[UnitId, int]] = ({}, {}),
+        different: frozenset[tuple[ValueId, ValueId]] = frozenset(),
+        apart: frozenset[tuple[NodeId, NodeId]] = frozenset(),
     ) -> None:
         self.left, self.right = left, right
         self.named = named
         self.regions = regions
         self.ends = dict(ends)
+        self.different = different
+        self.apart = apart
         self.features: tuple[list[Features], list[Features]] = (unit_features(left), unit_features(right))
         self.ties: dict[UnitId, UnitId] = {}
         self.back: dict[UnitId, UnitId] = {}
@@ -176,6 +180,8 @@ class Matcher:
         fa, fb = self.features[0][a], self.features[1][b]
         if fa.place != fb.place or self.regions[0].get(a) != self.regions[1].get(b):
             return None
+        if self.apart and self._is_apart(a, b):
+            return None
         agreement = weight_agreement(fa, fb)
         if fa.family != fb.family and not (
             {fa.family, fb.family} == {"Conv", "MatMul"} and agreement is not None and agreement > _SAME_WEIGHT
@@ -195,12 +201,16 @@ class Matcher:
         score += _SURROUNDINGS * sum(x == y for x, y in around)
         return score - 0.5 * abs(self.left.depth[a] / self._deepest[0] - self.right.depth[b] / self._deepest[1])
 
+    def _is_apart(self, a: UnitId, b: UnitId) -> bool:
+        """Whether a user forbids the tie."""
+        return (self.left.units[a].node, self.right.units[b].node) in self.apart
+
     def rate(self, a: UnitId, b: UnitId) -> float | None:
         """Local evidence plus what tied neighbours and names say."""
         local = self.local(a, b)
         if local is None:
             return None
-        inputs, outputs, name = self._inputs(a, b), self._outputs(a, b), self.named.get((a, b), 0.0)
+        inputs, outputs, name = self.inputs_agree(a, b), self.outputs_agree(a, b), self.named.get((a, b), 0.0)
         if inputs <= 0 and outputs <= 0 and not name and not self._own_evidence(a, b):
             return None
         return local + inputs + outputs + name
@@ -210,7 +220,8 @@ class Matcher:
         agreement = weight_agreement(self.features[0][a], self.features[1][b])
         return agreement is not None and agreement > _SAME_WEIGHT
 
-    def _inputs(self, a: UnitId, b: UnitId) -> float:
+    def inputs_agree(self, a: UnitId, b: UnitId) -> float:
+        """How far the arguments of two units are known to be the same: 1 all, negative where they differ."""
         xs, ys = self.left.units[a].args, self.right.units[b].args
         if not xs or not ys:
             return 0.0
@@ -225,6 +236,8 @@ class Matcher:
         to, of = self.values.get(x), self.values_back.get(y)
         if to == y or of == x:
             return 1.0
+        if (x, y) in self.different:
+            return -1.5
         if to is not None and of is not None:
             return -0.8
         return -0.3 if to is not None or of is not None else 0.0
@@ -252,7 +265,8 @@ class Matcher:
                     todo.append(arg)
         return found
 
-    def _outputs(self, a: UnitId, b: UnitId) -> float:
+    def outputs_agree(self, a: UnitId, b: UnitId) -> float:
+        """How far the tied readers of two units agree: 1 all, −0.5 none, 0 where none is tied."""
         good = bad = 0
         for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
             if x is None or y is None:
