@@ -194,10 +194,8 @@ class _TwoPass:
 
     def _fine(self, coarse: Matcher, sure: list[tuple[UnitId, UnitId, UnitId]]) -> Matcher:
         fine = self._matcher(*self.simple, dict(coarse.values))
-        for a, p, r in sure:
-            fine.tie(p, r, coarse.score[a])
-            if a in coarse.forced:
-                fine.forced.add(p)
+        fine.forced.update(p for a, p, _ in sure if a in coarse.forced)
+        fine.adopt((p, r, coarse.score[a]) for a, p, r in sure)
         self._grow(fine, _unique(fine))
         return fine
 

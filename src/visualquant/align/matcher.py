@@ -123,6 +123,22 @@ class Matcher:
             if p not in self.ties and q not in self.back:
                 heapq.heappush(self._heap, (-self._queued[0][p][q], *self._place(p, q), p, q))
 
+    def adopt(self, ties: Iterable[tuple[UnitId, UnitId, float]]) -> None:
+        """Ties that are known from elsewhere, all at once; then their neighbours."""
+        known = list(ties)
+        for a, b, score in known:
+            self.ties[a], self.back[b] = b, a
+            self.score[a] = score
+            for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+                if x is not None and y is not None:
+                    self._know(x, y)
+        for a, b, _ in known:
+            for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+                if x is not None and y is not None:
+                    self._around(x, y)
+            for x, y in self.argument_pairs(a, b):
+                self._around(x, y)
+
     def bind(self, lefts: Iterable[UnitId], rights: Iterable[UnitId], same: Iterable[tuple[ValueId, ValueId]]) -> None:
         """Take units out of the search, and try the neighbours of values that they make the same."""
         self.bound[0].update(lefts)
@@ -312,21 +328,47 @@ class Matcher:
         return list(zip(xs, ys, strict=True))
 
     def _around(self, x: ValueId, y: ValueId) -> None:
-        """Try the makers and the readers of two values that are (probably) the same."""
-        for a in self._behind(self.left, x, self.ties):
-            for b in self._behind(self.right, y, self.back):
-                self._push(a, b, 0.0)
-        users_a, users_b = self.left.users.get(x, []), self.right.users.get(y, [])
-        if len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
-            near_a = self._ahead(self.left, users_a, self.ties)
-            near_b = self._ahead(self.right, users_b, self.back)
-            for a in near_a:
-                for b in near_b:
+        """Try the makers and the readers of two values that are (probably) the same.
+
+        What stands further off is tried only where the nearest ones are no match.
+        """
+        p, r = self.left.producer.get(x), self.right.producer.get(y)
+        if p is not None and r is not None:
+            done = p in self.ties or r in self.back
+            if not done and self.local(p, r) is not None:
+                self._push(p, r, 0.0)
+            elif self.ties.get(p) != r:
+                self._push_all(self._behind(self.left, p, self.ties), self._behind(self.right, r, self.back))
+        users_a = [u for u, _ in self.left.users.get(x, ()) if u not in self.ties]
+        users_b = [u for u, _ in self.right.users.get(y, ()) if u not in self.back]
+        if (users_a or users_b) and len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
+            families_a = {self._family_key(0, u) for u in users_a}
+            families_b = {self._family_key(1, u) for u in users_b}
+            if families_a != families_b:
+                users_a = self._ahead(self.left, x, users_a, self.ties)
+                users_b = self._ahead(self.right, y, users_b, self.back)
+            self._push_all(users_a, users_b)
+
+    def _family_key(self, which: int, unit: UnitId) -> str:
+        """Families that may be tied have equal keys: a Conv of 1×1 may be a MatMul."""
+        family = self.features[which][unit].family
+        return "MatMul" if family == "Conv" else family
+
+    def _push_all(self, some: Iterable[UnitId], others: Iterable[UnitId]) -> None:
+        by_family: dict[str, list[UnitId]] = {}
+        for b in others:
+            if b not in self.back:
+                by_family.setdefault(self._family_key(1, b), []).append(b)
+        for a in some:
+            if a not in self.ties:
+                for b in by_family.get(self._family_key(0, a), ()):
                     self._push(a, b, 0.0)
 
-    def _ahead(self, units: UnitGraph, users: list[tuple[UnitId, int]], tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+    def _ahead(
+        self, units: UnitGraph, value: ValueId, users: list[UnitId], tied: Mapping[UnitId, UnitId]
+    ) -> list[UnitId]:
         """Readers, and readers of untied readers, up to `_REACH` steps away."""
-        out = list(dict.fromkeys(u for u, _ in users))
+        out = list(dict.fromkeys([*users, *(u for u, _ in units.users.get(value, ()))]))
         front = [u for u in out if u not in tied]
         for _ in range(1, _REACH):
             following = []
@@ -341,11 +383,8 @@ class Matcher:
                 break
         return out
 
-    def _behind(self, units: UnitGraph, value: ValueId, tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
-        """The maker of a value, and makers behind untied makers."""
-        first = units.producer.get(value)
-        if first is None:
-            return []
+    def _behind(self, units: UnitGraph, first: UnitId, tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+        """A unit, and makers behind untied makers."""
         out, front = [first], [first]
         for _ in range(1, _REACH):
             following = []

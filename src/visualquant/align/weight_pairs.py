@@ -20,7 +20,7 @@ from visualquant.core.alignment import FloatOperand, MatchGroup, WeightPair
 from visualquant.core.graph import NodeId, NodeView
 from visualquant.core.quant import ViewStep
 
-_SAMPLES = 2048
+_SAMPLES = 1024
 _ALIKE = 0.55
 _TINY = 1e-6
 _PARAMETERS = frozenset(
