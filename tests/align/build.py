@@ -37,7 +37,9 @@ class Net:
     constants: dict[str, npt.NDArray[np.generic]] = dataclasses.field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
-    def add(self, op_type: str, *inputs: str, out: str | Sequence[str] = "", name: str = "", **attributes: Attribute) -> str:
+    def add(
+        self, op_type: str, *inputs: str, out: str | Sequence[str] = "", name: str = "", **attributes: Attribute
+    ) -> str:
         outputs = (out,) if isinstance(out, str) else tuple(out)
         if outputs == ("",):
             outputs = (f"v{len(self.ops)}",)
@@ -69,7 +71,15 @@ class Net:
         values = []
         for n, k in ids.items():
             const = TensorRef.of(self.constants[n]) if n in self.constants else None
-            role = "input" if n in self.inputs else "initializer" if const else "output" if n in self.outputs else "activation"
+            role = (
+                "input"
+                if n in self.inputs
+                else "initializer"
+                if const
+                else "output"
+                if n in self.outputs
+                else "activation"
+            )
             shape = const.shape if const else self.shapes.get(n)
             dtype = const.dtype if const else FLOAT
             values.append(ValueView(k, label[n], label[n], dtype, shape, role, made.get(n), const))
@@ -85,7 +95,9 @@ class Net:
             )
             for k, op in enumerate(ops)
         )
-        return GraphView("g", nodes, tuple(values), tuple(ids[n] for n in self.inputs), tuple(ids[n] for n in self.outputs), {"": 21})
+        return GraphView(
+            "g", nodes, tuple(values), tuple(ids[n] for n in self.inputs), tuple(ids[n] for n in self.outputs), {"": 21}
+        )
 
 
 def decoder(layers: int, width: int = 16, seed: int = 0) -> Net:

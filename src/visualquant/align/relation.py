@@ -5,9 +5,13 @@ from __future__ import annotations
 from visualquant.align.cuts import all_keys
 from visualquant.align.matched import Matched
 from visualquant.align.side import Side
+from visualquant.align.units import UnitGraph
 from visualquant.core.alignment import Alignment, MatchGroup
+from visualquant.core.graph import NodeId
 
 _COVERED = 0.45
+_COVERED_WITH_SHAPES = 0.3
+_SHAPED = 0.6
 _SAME_WEIGHT = 0.8
 
 
@@ -24,12 +28,25 @@ def unrelated_reason(left: Side, right: Side, matched: Matched) -> str:
     lefts = {t.left for t in matched.ties} | {n for c in matched.compositions for n in c.left}
     rights = {t.right for t in matched.ties} | {n for c in matched.compositions for n in c.right}
     covered = min(len(lefts) / counts[0], len(rights) / counts[1])
-    if (weighty and covered >= _COVERED / 2) or covered >= _COVERED:
+    matrices = [_matrices(units) for units in matched.simple]
+    shaped = sum(t.left in matrices[0] and t.right in matrices[1] and t.weights is not None for t in matched.ties)
+    shaped += sum(c.weights is not None for c in matched.compositions)
+    if min(len(m) for m in matrices) >= 2:
+        related = shaped / max(len(m) for m in matrices) >= _SHAPED and covered >= _COVERED_WITH_SHAPES
+    else:
+        related = covered >= _COVERED
+    if related:
         return ""
     return (
         f"The two models seem unrelated: no weights in common, and only {len(matched.ties)} of {counts[0]} float and "
         f"{counts[1]} quantized operators correspond. Check that both files come from one network."
     )
+
+
+def _matrices(units: UnitGraph) -> set[NodeId]:
+    """Nodes with a weight of two axes or more."""
+    sketches = units.side.sketches
+    return {node for (node, _), found in sketches.items() if any(s.rows > 1 and s.columns > 1 for s in found)}
 
 
 def without_ties(left: Side, right: Side, reason: str) -> Alignment:

@@ -28,7 +28,7 @@ def match_groups(
             composed.setdefault(matched.groups.find(first), []).append(item)
     members = matched.groups.members(all_keys(left, right))
     places = _places(left, right, members)
-    out = []
+    out: list[tuple[tuple[NodeId, ...], tuple[NodeId, ...], float, tuple[str, ...], str]] = []
     for key in sorted(members, key=lambda k: places[k]):
         fs = tuple(sorted(k for side, k in members[key] if side == 0))
         qs = tuple(sorted(k for side, k in members[key] if side == 1))

@@ -11,6 +11,8 @@ from visualquant.align.side import Side
 from visualquant.core.alignment import MatchGroup, ValuePair
 from visualquant.core.graph import NodeId, ValueId
 
+_CODES = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"})
+
 
 def value_pairs(
     left: Side, right: Side, matched: Matched, plumbing: Mapping[NodeId, NodeId], groups: tuple[MatchGroup, ...]
@@ -24,9 +26,9 @@ def value_pairs(
     of_float = {n: g for g in groups for n in g.float_nodes}
     latest: dict[ValueId, ValueId] = {}
     for x, y in matched.values:
-        if x < len(left.graph.values) and y < len(right.graph.values):
-            if x not in latest or _later(right, y, latest[x]):
-                latest[x] = y
+        real = x < len(left.graph.values) and y < len(right.graph.values)
+        if real and (x not in latest or _later(right, y, latest[x])):
+            latest[x] = y
     back: dict[ValueId, ValueId] = {}
     for x, y in latest.items():
         if y not in back or _later(left, x, back[y]):
@@ -41,11 +43,11 @@ def value_pairs(
             ]
     out: dict[tuple[ValueId, ValueId], ValuePair] = {}
     for x, y in pairs:
-        made = left.producer(x)
+        node = left.producer(x)
         seen = _seen(right, y)
-        if made is None or seen is None or not left.live[x]:
+        if node is None or seen is None or not left.live[x]:
             continue
-        group = of_float.get(made)
+        group = of_float.get(node)
         if group is not None:
             out[x, seen] = ValuePair(x, seen, group.confidence, group.evidence)
     return tuple(sorted(out.values(), key=lambda p: (left.rank[left.producer(p.float_value) or 0], p.float_value)))
@@ -87,6 +89,4 @@ def _is_float(side: Side, value: ValueId) -> bool:
         return dtype.is_float
     made = side.producer(value)
     op = "" if made is None else side.graph.nodes[made].op_type
-    if op in ("QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger") or op.startswith("QLinear"):
-        return False
-    return True
+    return op not in _CODES and not op.startswith("QLinear")
