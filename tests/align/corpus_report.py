@@ -155,7 +155,9 @@ def compare(rows: list[dict[str, Any]], old_rows: list[dict[str, Any]]) -> None:
         if before is not None and r.get("f1") is not None and abs(before - r["f1"]) > 1e-4:
             moved.append((r["f1"] - before, before, r["f1"], r["set"], r["name"], r["seed"]))
     moved.sort()
-    print(f"{sum(m[0] > 0 for m in moved)} won, {sum(m[0] < 0 for m in moved)} lost, sum {sum(m[0] for m in moved):+.3f}")
+    print(
+        f"{sum(m[0] > 0 for m in moved)} won, {sum(m[0] < 0 for m in moved)} lost, sum {sum(m[0] for m in moved):+.3f}"
+    )
     for gain, before, after, *what in [*moved[:25], *moved[25:][-15:]]:
         print(f"{'won ' if gain > 0 else 'LOST'} {before:.3f} -> {after:.3f} {what}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Container
 
 from visualquant.align.algebra import Recognizer
 from visualquant.align.families import LINEAR
@@ -16,13 +17,14 @@ _CLIMB = 8
 _ARITHMETIC = frozenset({"Mul", "Add", "Div", "Sub", "Sqrt", "Reciprocal", "Pow", "Tanh"})
 
 
-def composed_units(simple: UnitGraph) -> UnitGraph:
-    """The unit graph with composed units in place of their parts."""
+def composed_units(simple: UnitGraph, keep: Container[NodeId] = ()) -> UnitGraph:
+    """The unit graph with composed units in place of their parts; units of the nodes in `keep` stay simple."""
     composed: list[Unit] = []
-    taken: set[UnitId] = set()
+    taken: set[UnitId] = {k for k, u in enumerate(simple.units) if u.node in keep}
+    kept = set(taken)
     for unit in (*_formulas(simple, taken), *_layers(simple, taken)):
         composed.append(unit)
-    composed += [dataclasses.replace(u, parts=(k,)) for k, u in enumerate(simple.units) if k not in taken]
+    composed += [dataclasses.replace(u, parts=(k,)) for k, u in enumerate(simple.units) if k not in taken or k in kept]
     return UnitGraph(simple.side, composed)
 
 

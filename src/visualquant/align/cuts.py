@@ -87,8 +87,8 @@ def leads_to(units: UnitGraph, start: UnitId, end: UnitId, tied: dict[UnitId, Un
     return False
 
 
-def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, ValueId]]) -> None:
-    """Join what makes equal values, then give every other unit to the group that it feeds."""
+def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, ValueId]]) -> set[Key]:
+    """Join what makes equal values, then give every other unit to the group that it feeds; which those were."""
     owners: tuple[set[UnitId], set[UnitId]] = (set(), set())
     for x, y in pairs:
         p, r = matcher.left.producer.get(x), matcher.right.producer.get(y)
@@ -96,26 +96,51 @@ def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, 
             groups.join((0, matcher.left.units[p].node), (1, matcher.right.units[r].node))
             owners[0].add(p)
             owners[1].add(r)
-    for which, units in ((0, matcher.left), (1, matcher.right)):
-        _absorb(groups, which, units, owners[which])
+    absorbed: set[Key] = set()
+    for which, units, regions in ((0, matcher.left, matcher.regions[0]), (1, matcher.right, matcher.regions[1])):
+        confined = {k for k, region in regions.items() if region < 0}
+        absorbed |= _absorb(groups, which, units, owners[which] | confined)
+    return absorbed
 
 
-def _absorb(groups: Groups, which: int, units: UnitGraph, owners: set[UnitId]) -> None:
+def _absorb(groups: Groups, which: int, units: UnitGraph, owners: set[UnitId]) -> set[Key]:
     placed = set(owners)
+    absorbed: set[Key] = set()
+
+    def place(k: UnitId, host: UnitId) -> None:
+        groups.join((which, units.units[k].node), (which, units.units[host].node))
+        placed.add(k)
+        absorbed.add((which, units.units[k].node))
+
     for k in range(len(units.units) - 1, -1, -1):
-        if k in placed:
-            continue
-        host = min((u for u, _ in units.users_of(k) if u in placed), default=None)
-        if host is not None:
-            groups.join((which, units.units[k].node), (which, units.units[host].node))
-            placed.add(k)
+        if k not in placed:
+            host = min((u for u, _ in units.users_of(k) if u in placed), default=None)
+            if host is not None:
+                place(k, host)
+    leaving = _leaving(units, placed)
     for k, unit in enumerate(units.units):  # what feeds nothing goes with what feeds it
-        if k in placed:
-            continue
-        host = next((p for arg in unit.args if (p := units.producer.get(arg)) in placed), None)
-        if host is not None:
-            groups.join((which, unit.node), (which, units.units[host].node))
-            placed.add(k)
+        if k not in placed and k not in leaving:
+            host = next((p for arg in unit.args if (p := units.producer.get(arg)) in placed), None)
+            if host is not None:
+                place(k, host)
+    for k in sorted(leaving):  # a part with a result of its own that the other model does not have stays together
+        for user, _ in units.users_of(k):
+            if user in leaving:
+                groups.join((which, units.units[k].node), (which, units.units[user].node))
+    return absorbed
+
+
+def _leaving(units: UnitGraph, placed: set[UnitId]) -> set[UnitId]:
+    """Units without a place that lead to a graph output."""
+    todo = [p for v in units.ends if (p := units.producer.get(v)) is not None and p not in placed]
+    found = set(todo)
+    while todo:
+        for arg in units.units[todo.pop()].args:
+            made = units.producer.get(arg)
+            if made is not None and made not in placed and made not in found:
+                found.add(made)
+                todo.append(made)
+    return found
 
 
 def all_keys(left: Side, right: Side) -> list[Key]:

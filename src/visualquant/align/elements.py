@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,16 @@ def broadcast_back(index: Index, shape: Shape, source: Shape) -> Index:
         return np.zeros(index.shape, np.int64)
     coordinates = np.unravel_index(index, shape)[len(shape) - len(source) :]
     return ravel([c if n > 1 else np.zeros_like(c) for c, n in zip(coordinates, source, strict=True)], source, index)
+
+
+def finite(values: Floats) -> Floats:
+    """The values, with 0 in place of NaN and infinity."""
+    return values if np.isfinite(values).all() else np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@lru_cache(maxsize=4096)
+def spread(size: int, count: int) -> Index:
+    """At most `count` evenly spread positions of `size`, the first and the last among them; read-only."""
+    index = np.unique(np.linspace(0, max(size - 1, 0), min(size, count)).astype(np.int64))
+    index.flags.writeable = False
+    return index

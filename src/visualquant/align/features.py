@@ -78,7 +78,16 @@ class Features:
 
 def unit_features(units: UnitGraph) -> list[Features]:
     """Features of every unit."""
-    return [_features(units.side, unit) for unit in units.units]
+    out = []
+    for unit in units.units:
+        key = (unit.node, unit.rank, unit.window) if len(unit.parts) <= 1 else None
+        if key is None:
+            out.append(_features(units.side, unit))
+            continue
+        if key not in units.side.features:  # the same unit stands in the simple and in the composed graph
+            units.side.features[key] = _features(units.side, unit)
+        out.append(units.side.features[key])
+    return out
 
 
 def _features(side: Side, unit: Unit) -> Features:

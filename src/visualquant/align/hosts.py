@@ -8,7 +8,7 @@ from visualquant.align.side import Side
 from visualquant.core.graph import NodeId
 
 
-def hosts(side: Side, tied: Container[NodeId]) -> dict[NodeId, NodeId]:
+def hosts(side: Side, tied: Container[NodeId], pinned: Container[NodeId] = ()) -> dict[NodeId, NodeId]:
     """The host of each plumbing, constant and call node that is not tied itself; absent where there is none."""
     found: dict[NodeId, NodeId] = {}
     for node_id in reversed(side.order):
@@ -26,7 +26,7 @@ def hosts(side: Side, tied: Container[NodeId]) -> dict[NodeId, NodeId]:
             host = _maker(side, node_id)
         if host is not None:
             found[node_id] = host
-    return {k: v for k, v in found.items() if k != v and k not in tied}
+    return {k: v for k, v in found.items() if k != v and k not in tied and k not in pinned}
 
 
 def _maker(side: Side, node_id: NodeId) -> NodeId | None:

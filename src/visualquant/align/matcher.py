@@ -9,7 +9,7 @@ from visualquant.align.context import surroundings
 from visualquant.align.families import COMMUTATIVE
 from visualquant.align.features import Features, parameters_agree, scalars_agree, unit_features, weight_agreement
 from visualquant.align.units import UnitGraph, UnitId
-from visualquant.core.graph import ValueId
+from visualquant.core.graph import NodeId, ValueId
 
 _REACH = 3
 _FAN_OUT = 64
@@ -44,11 +44,15 @@ class Matcher:
         values: Mapping[ValueId, ValueId],
         ends: Iterable[tuple[ValueId, ValueId]] = (),
         regions: tuple[Mapping[UnitId, int], Mapping[UnitId, int]] = ({}, {}),
+        different: frozenset[tuple[ValueId, ValueId]] = frozenset(),
+        apart: frozenset[tuple[NodeId, NodeId]] = frozenset(),
     ) -> None:
         self.left, self.right = left, right
         self.named = named
         self.regions = regions
         self.ends = dict(ends)
+        self.different = different
+        self.apart = apart
         self.features: tuple[list[Features], list[Features]] = (unit_features(left), unit_features(right))
         self.ties: dict[UnitId, UnitId] = {}
         self.back: dict[UnitId, UnitId] = {}
@@ -119,6 +123,22 @@ class Matcher:
             if p not in self.ties and q not in self.back:
                 heapq.heappush(self._heap, (-self._queued[0][p][q], *self._place(p, q), p, q))
 
+    def adopt(self, ties: Iterable[tuple[UnitId, UnitId, float]]) -> None:
+        """Ties that are known from elsewhere, all at once; then their neighbours."""
+        known = list(ties)
+        for a, b, score in known:
+            self.ties[a], self.back[b] = b, a
+            self.score[a] = score
+            for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+                if x is not None and y is not None:
+                    self._know(x, y)
+        for a, b, _ in known:
+            for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
+                if x is not None and y is not None:
+                    self._around(x, y)
+            for x, y in self.argument_pairs(a, b):
+                self._around(x, y)
+
     def bind(self, lefts: Iterable[UnitId], rights: Iterable[UnitId], same: Iterable[tuple[ValueId, ValueId]]) -> None:
         """Take units out of the search, and try the neighbours of values that they make the same."""
         self.bound[0].update(lefts)
@@ -176,6 +196,8 @@ class Matcher:
         fa, fb = self.features[0][a], self.features[1][b]
         if fa.place != fb.place or self.regions[0].get(a) != self.regions[1].get(b):
             return None
+        if self.apart and self._is_apart(a, b):
+            return None
         agreement = weight_agreement(fa, fb)
         if fa.family != fb.family and not (
             {fa.family, fb.family} == {"Conv", "MatMul"} and agreement is not None and agreement > _SAME_WEIGHT
@@ -195,12 +217,16 @@ class Matcher:
         score += _SURROUNDINGS * sum(x == y for x, y in around)
         return score - 0.5 * abs(self.left.depth[a] / self._deepest[0] - self.right.depth[b] / self._deepest[1])
 
+    def _is_apart(self, a: UnitId, b: UnitId) -> bool:
+        """Whether a user forbids the tie."""
+        return (self.left.units[a].node, self.right.units[b].node) in self.apart
+
     def rate(self, a: UnitId, b: UnitId) -> float | None:
         """Local evidence plus what tied neighbours and names say."""
         local = self.local(a, b)
         if local is None:
             return None
-        inputs, outputs, name = self._inputs(a, b), self._outputs(a, b), self.named.get((a, b), 0.0)
+        inputs, outputs, name = self.inputs_agree(a, b), self.outputs_agree(a, b), self.named.get((a, b), 0.0)
         if inputs <= 0 and outputs <= 0 and not name and not self._own_evidence(a, b):
             return None
         return local + inputs + outputs + name
@@ -210,7 +236,8 @@ class Matcher:
         agreement = weight_agreement(self.features[0][a], self.features[1][b])
         return agreement is not None and agreement > _SAME_WEIGHT
 
-    def _inputs(self, a: UnitId, b: UnitId) -> float:
+    def inputs_agree(self, a: UnitId, b: UnitId) -> float:
+        """How far the arguments of two units are known to be the same: 1 all, negative where they differ."""
         xs, ys = self.left.units[a].args, self.right.units[b].args
         if not xs or not ys:
             return 0.0
@@ -225,6 +252,8 @@ class Matcher:
         to, of = self.values.get(x), self.values_back.get(y)
         if to == y or of == x:
             return 1.0
+        if (x, y) in self.different:
+            return -1.5
         if to is not None and of is not None:
             return -0.8
         return -0.3 if to is not None or of is not None else 0.0
@@ -252,7 +281,8 @@ class Matcher:
                     todo.append(arg)
         return found
 
-    def _outputs(self, a: UnitId, b: UnitId) -> float:
+    def outputs_agree(self, a: UnitId, b: UnitId) -> float:
+        """How far the tied readers of two units agree: 1 all, −0.5 none, 0 where none is tied."""
         good = bad = 0
         for x, y in zip(self.left.units[a].outs, self.right.units[b].outs, strict=False):
             if x is None or y is None:
@@ -298,21 +328,47 @@ class Matcher:
         return list(zip(xs, ys, strict=True))
 
     def _around(self, x: ValueId, y: ValueId) -> None:
-        """Try the makers and the readers of two values that are (probably) the same."""
-        for a in self._behind(self.left, x, self.ties):
-            for b in self._behind(self.right, y, self.back):
-                self._push(a, b, 0.0)
-        users_a, users_b = self.left.users.get(x, []), self.right.users.get(y, [])
-        if len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
-            near_a = self._ahead(self.left, users_a, self.ties)
-            near_b = self._ahead(self.right, users_b, self.back)
-            for a in near_a:
-                for b in near_b:
+        """Try the makers and the readers of two values that are (probably) the same.
+
+        What stands further off is tried only where the nearest ones are no match.
+        """
+        p, r = self.left.producer.get(x), self.right.producer.get(y)
+        if p is not None and r is not None:
+            done = p in self.ties or r in self.back
+            if not done and self.local(p, r) is not None:
+                self._push(p, r, 0.0)
+            elif self.ties.get(p) != r:
+                self._push_all(self._behind(self.left, p, self.ties), self._behind(self.right, r, self.back))
+        users_a = [u for u, _ in self.left.users.get(x, ()) if u not in self.ties]
+        users_b = [u for u, _ in self.right.users.get(y, ()) if u not in self.back]
+        if (users_a or users_b) and len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
+            families_a = {self._family_key(0, u) for u in users_a}
+            families_b = {self._family_key(1, u) for u in users_b}
+            if families_a != families_b:
+                users_a = self._ahead(self.left, x, users_a, self.ties)
+                users_b = self._ahead(self.right, y, users_b, self.back)
+            self._push_all(users_a, users_b)
+
+    def _family_key(self, which: int, unit: UnitId) -> str:
+        """Families that may be tied have equal keys: a Conv of 1×1 may be a MatMul."""
+        family = self.features[which][unit].family
+        return "MatMul" if family == "Conv" else family
+
+    def _push_all(self, some: Iterable[UnitId], others: Iterable[UnitId]) -> None:
+        by_family: dict[str, list[UnitId]] = {}
+        for b in others:
+            if b not in self.back:
+                by_family.setdefault(self._family_key(1, b), []).append(b)
+        for a in some:
+            if a not in self.ties:
+                for b in by_family.get(self._family_key(0, a), ()):
                     self._push(a, b, 0.0)
 
-    def _ahead(self, units: UnitGraph, users: list[tuple[UnitId, int]], tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+    def _ahead(
+        self, units: UnitGraph, value: ValueId, users: list[UnitId], tied: Mapping[UnitId, UnitId]
+    ) -> list[UnitId]:
         """Readers, and readers of untied readers, up to `_REACH` steps away."""
-        out = list(dict.fromkeys(u for u, _ in users))
+        out = list(dict.fromkeys([*users, *(u for u, _ in units.users.get(value, ()))]))
         front = [u for u in out if u not in tied]
         for _ in range(1, _REACH):
             following = []
@@ -327,11 +383,8 @@ class Matcher:
                 break
         return out
 
-    def _behind(self, units: UnitGraph, value: ValueId, tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
-        """The maker of a value, and makers behind untied makers."""
-        first = units.producer.get(value)
-        if first is None:
-            return []
+    def _behind(self, units: UnitGraph, first: UnitId, tied: Mapping[UnitId, UnitId]) -> list[UnitId]:
+        """A unit, and makers behind untied makers."""
         out, front = [first], [first]
         for _ in range(1, _REACH):
             following = []

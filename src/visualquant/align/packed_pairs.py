@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from visualquant.align.levels import Binding
+from visualquant.align.matched import Binding
 from visualquant.align.operands import Operand
 from visualquant.align.packs import Matrix
 from visualquant.align.reshapings import output_axis, ways
@@ -25,6 +25,8 @@ def packed_pairs(
     """Pairs for the weights of all packed layers, and for their biases where each part has just one."""
     out: list[WeightPair] = []
     for binding in bindings:
+        if not binding.floats or not binding.quants:
+            continue
         floats = [_matrix_slot(left, m) for m in binding.floats]
         quants = [_matrix_slot(right, m) for m in binding.quants]
         out += _pairs(floats, quants)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from visualquant.align.elements import finite, spread
 from visualquant.align.families import LINEAR
 from visualquant.align.operands import Operand
 from visualquant.align.sketches import canonical_index, flat_index
@@ -122,12 +123,12 @@ def _fit(
     single: UnitGraph, packed: UnitGraph, group: Sequence[Matrix], whole: Matrix
 ) -> tuple[float, tuple[Matrix, ...]] | None:
     """The best order of the single weights within the packed one, with the cosine of the worst of them."""
-    samples = {m.unit: _sample(single, m, _spread(m.rows)) for m in group}
+    samples = {m.unit: _sample(single, m, spread(m.rows, _ROWS)) for m in group}
     best: tuple[float, tuple[Matrix, ...]] | None = None
     for order in itertools.permutations(group):
         start, worst = 0, 1.0
         for matrix in order:
-            have, want = samples[matrix.unit], _sample(packed, whole, start + _spread(matrix.rows))
+            have, want = samples[matrix.unit], _sample(packed, whole, start + spread(matrix.rows, _ROWS))
             if have is None or want is None:
                 return None
             worst = min(worst, _cosine(have, want))
@@ -139,20 +140,16 @@ def _fit(
     return best
 
 
-def _spread(rows: int) -> npt.NDArray[np.int64]:
-    return np.unique(np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.int64))
-
-
 def _sample(units: UnitGraph, matrix: Matrix, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64] | None:
     side = units.side
     node = side.graph.nodes[matrix.node]
     operand: Operand | None = side.operands.get(node, matrix.slot)
     assert operand is not None
     order, _ = canonical_index(node, side.families[matrix.node], matrix.slot, operand.shape)
-    columns = np.unique(np.linspace(0, matrix.columns - 1, min(matrix.columns, _COLUMNS)).astype(np.int64))
+    columns = spread(matrix.columns, _COLUMNS)
     index = flat_index(operand.shape, order, matrix.columns, rows, columns)
     got = side.operands.elements(operand, index.reshape(-1))
-    return None if got is None else np.nan_to_num(got.reshape(index.shape))
+    return None if got is None else finite(got).reshape(index.shape)
 
 
 def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from visualquant.align.families import MOVE
 from visualquant.align.folding import small_ints
-from visualquant.align.levels import Matched
+from visualquant.align.matched import Matched
 from visualquant.align.side import Side
 from visualquant.core.graph import Dim, NodeId, ValueId
+from visualquant.core.pins import Pins
 
 _SAME_SPELLING = 3.0
 _SAME_NAME = 3.0
@@ -26,12 +27,23 @@ class Plumbing:
 
     Attributes:
         ties, back: tied nodes, left to right and right to left.
+        pinned: nodes of both sides that a user placed.
     """
 
-    def __init__(self, left: Side, right: Side, matched: Matched, ends: Iterable[tuple[ValueId, ValueId]]) -> None:
+    def __init__(
+        self, left: Side, right: Side, matched: Matched, ends: Iterable[tuple[ValueId, ValueId]], pins: Pins
+    ) -> None:
         self.left, self.right = left, right
         self.ties: dict[NodeId, NodeId] = {}
         self.back: dict[NodeId, NodeId] = {}
+        self.pinned: tuple[set[NodeId], set[NodeId]] = (set(), set())
+        self._apart = frozenset(pins.apart)
+        for some, others in pins.together:
+            keys = [(0, k) for k in some] + [(1, k) for k in others]
+            for key in keys[1:]:
+                matched.groups.join(keys[0], key)
+            self.pinned[0].update(some)
+            self.pinned[1].update(others)
         self._compute = matched.nodes
         self._same = set(matched.values)
         self._ends = list(ends)
@@ -96,6 +108,8 @@ class Plumbing:
 
     def _score(self, a: NodeId, b: NodeId, last: bool) -> float | None:
         some, other = self.left.graph.nodes[a], self.right.graph.nodes[b]
+        if a in self.pinned[0] or b in self.pinned[1] or (a, b) in self._apart:
+            return None
         same_operator = some.op_type == other.op_type
         moves = some.op_type in MOVE and other.op_type in MOVE
         if not same_operator and not (moves and last):
@@ -135,6 +149,10 @@ class Plumbing:
         if node.op_type == "Transpose":
             return node.ints_attribute("perm")
         return small_ints(side.folder, node.input(1)) if len(node.inputs) > 1 else node.ints_attribute("axes")
+
+    def _same_target(self, a: NodeId, b: NodeId) -> bool:
+        some, other = self._target(self.left, a), self._target(self.right, b)
+        return some is None or other is None or some == other
 
     def _spelling(self, which: int, side: Side, node_id: NodeId) -> Spelling:
         """Operators and permutations on the way from the computed value to this node."""
@@ -189,6 +207,8 @@ class Plumbing:
                 p, r = self.left.producer(x), self.right.producer(y)
                 if p is None or r is None or p in self.ties or r in self.back:
                     continue
+                if p in self.pinned[0] or r in self.pinned[1] or (p, r) in self._apart:
+                    continue
                 if self.left.kinds[p] != "static" or self.right.kinds[r] != "static":
                     continue
                 if self.left.graph.nodes[p].op_type == self.right.graph.nodes[r].op_type:
@@ -204,7 +224,8 @@ class Plumbing:
             some, others = self._free_readers(self.left, x, self.ties), self._free_readers(self.right, y, self.back)
             for key in sorted(some.keys() & others.keys()):
                 for a, b in zip(some[key], others[key], strict=False):
-                    if a not in self.ties and b not in self.back:
+                    taken = a in self.ties or b in self.back or a in self.pinned[0] or b in self.pinned[1]
+                    if not taken and self._score(a, b, last=False) is not None and self._same_target(a, b):
                         self.ties[a], self.back[b] = b, a
                         todo += self._results(a, b)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.align.elements import Floats, behind
+from visualquant.align.elements import Floats, behind, finite, spread
 from visualquant.align.operands import Operand
 from visualquant.align.side import Side
 from visualquant.align.sketches import flat_index
@@ -83,12 +83,11 @@ def _take_back(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
     if len(a) != len(b) or len(a) < _FEW or np.any(a <= 0) or np.any(b <= 0):
         return False
     x, y = np.log(a), np.log(b)
-    spread = float(x.std() * y.std())
-    if x.std() < _UNEQUAL or spread == 0:
+    size = float(x.std() * y.std())
+    if x.std() < _UNEQUAL or size == 0:
         return False
-    return bool(
-        np.mean((x - x.mean()) * (y - y.mean())) / spread < -_OPPOSITE and np.median(np.abs(a * b - 1)) < _TAKEN_BACK
-    )
+    opposite = np.mean((x - x.mean()) * (y - y.mean())) / size < -_OPPOSITE
+    return bool(opposite and np.median(np.abs(a * b - 1)) < _TAKEN_BACK)
 
 
 def _same(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
@@ -100,7 +99,7 @@ def _values(left: Side, right: Side, pair: WeightPair, index: npt.NDArray[np.int
     source, target = _operand(left, floats.node, floats.slot), _operand(right, *pair.quant)
     have = left.operands.elements(source, behind(floats.steps, source.shape, index))
     got = right.operands.elements(target, index)
-    return None if have is None or got is None else (np.nan_to_num(have), np.nan_to_num(got))
+    return None if have is None or got is None else (finite(have), finite(got))
 
 
 def _ratio(left: Side, right: Side, pair: WeightPair) -> npt.NDArray[np.float64] | None:
@@ -117,8 +116,7 @@ def _ratio(left: Side, right: Side, pair: WeightPair) -> npt.NDArray[np.float64]
 def _explaining(left: Side, right: Side, number: int, pair: WeightPair) -> list[_Scales]:
     shape = _operand(right, *pair.quant).shape
     size = int(np.prod(shape))
-    sample = np.unique(np.linspace(0, max(size - 1, 0), min(size, 512)).astype(np.int64))
-    values = _values(left, right, pair, sample)
+    values = _values(left, right, pair, spread(size, 512))
     if values is None or np.sqrt(((values[0] - values[1]) ** 2).sum()) <= _POOR * np.sqrt((values[1] ** 2).sum()):
         return []
     found = []
@@ -126,7 +124,7 @@ def _explaining(left: Side, right: Side, number: int, pair: WeightPair) -> list[
         if shape[axis] < 2:
             continue
         rest = size // shape[axis]
-        picked = np.unique(np.linspace(0, rest - 1, min(rest, _COLUMNS)).astype(np.int64))
+        picked = spread(rest, _COLUMNS)
         order = (axis, *(k for k in range(len(shape)) if k != axis))
         index = flat_index(shape, order, rest, np.arange(shape[axis], dtype=np.int64), picked).reshape(-1)
         values = _values(left, right, pair, index)

@@ -97,3 +97,34 @@ FOLDS_AFTER = frozenset({"BatchNormalization", "Add"})
 
 FOLDS_BEFORE: dict[str, tuple[str, ...]] = {"Pad": ("Conv",)}
 """Operators that a toolchain folds into the layer behind them."""
+
+NAMED_FUSIONS: dict[str, str] = {
+    "LayerNormalization": "LayerNormalization",
+    "SkipLayerNormalization": "SkipLayerNormalization",
+    "EmbedLayerNormalization": "EmbedLayerNormalization",
+    "SimplifiedLayerNormalization": "RMSNormalization",
+    "RMSNormalization": "RMSNormalization",
+    "SkipSimplifiedLayerNormalization": "SkipRMSNormalization",
+    "GroupNormalization": "GroupNormalization",
+    "InstanceNormalization": "InstanceNormalization",
+    "SkipGroupNorm": "SkipGroupNorm",
+    "Gelu": "Gelu",
+    "BiasGelu": "BiasGelu",
+    "FastGelu": "FastGelu",
+    "QuickGelu": "QuickGelu",
+    "Swish": "Sigmoid+Mul",
+    "Mish": "Softplus+Tanh+Mul",
+    "HardSwish": "HardSwish",
+    "Softmax": "Softmax",
+    "Attention": "Attention",
+    "QAttention": "Attention",
+    "MultiHeadAttention": "MultiHeadAttention",
+    "GroupQueryAttention": "GroupQueryAttention",
+    "PackedMultiHeadAttention": "MultiHeadAttention",
+    "RotaryEmbedding": "RotaryEmbedding",
+    "MatMulNBitsMlp": "MatMulNBitsMlp",
+    "MatMulNBitsQkv": "MatMulNBitsQkv",
+    "QMoE": "MoE",
+    "MoE": "MoE",
+}
+"""Pattern names by the operator (or composed family) that stands for the whole."""

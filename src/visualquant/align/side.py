@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from visualquant.align.families import MOVE, QUANTIZERS, family, is_quiet
 from visualquant.align.folding import small_ints
@@ -41,12 +41,14 @@ class Side:
         operands: constant operands, decoded by the scheme readers' sites or folded.
         folder: values of constant sub-graphs.
         sketches: by (node, slot), made when first asked for.
+        features: of simple units, by what identifies them.
     """
 
     def __init__(self, graph: GraphView, sites: Sequence[QuantSite] = ()) -> None:
         self.graph = graph
         self.operands = Operands(graph, sites)
         self.folder = self.operands.folder
+        self.features: dict[Any, Any] = {}
         self.sketches: dict[tuple[NodeId, int], tuple[Sketch, ...]] = {}
         self._root: dict[ValueId, ValueId] = {}
         self._quiet_root: dict[ValueId, ValueId] = {}

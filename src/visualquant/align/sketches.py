@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from visualquant.align.elements import finite, spread
 from visualquant.align.operands import Operand, Operands
 from visualquant.core.graph import NodeId, NodeView
 
@@ -81,12 +82,8 @@ def sketch_of(operands: Operands, node: NodeView, op_family: str, slot: int, ope
     order, lead = canonical_index(node, op_family, slot, shape)
     rows = math.prod(shape[k] for k in order[:lead])
     columns = math.prod(shape[k] for k in order[lead:])
-    r = np.unique(np.linspace(0, rows - 1, min(rows, SKETCH_ROWS)).astype(np.int64))
-    c = np.unique(
-        np.linspace(0, columns - 1, min(columns, SKETCH_COLUMNS if lead else SKETCH_ROWS * SKETCH_COLUMNS)).astype(
-            np.int64
-        )
-    )
+    r = spread(rows, SKETCH_ROWS)
+    c = spread(columns, SKETCH_COLUMNS if lead else SKETCH_ROWS * SKETCH_COLUMNS)
     index = flat_index(shape, order, columns, r, c)
     got = operands.elements(operand, index.reshape(-1))
     if got is None:
@@ -110,7 +107,7 @@ def flat_index(
 
 
 def _sketch(node: NodeId, slot: int, rows: int, columns: int, sample: npt.NDArray[np.float64], per_row: bool) -> Sketch:
-    sample = np.nan_to_num(sample, nan=0.0, posinf=0.0, neginf=0.0)
+    sample = finite(sample)
     spread = float(sample.max() - sample.min())
     has_identity = spread > _FLAT * max(float(np.abs(sample).max()), 1e-30)
     if per_row and columns >= _MIN_ROW:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from visualquant.align.elements import Floats, Index, behind
+from visualquant.align.elements import Floats, Index, behind, finite, spread
 from visualquant.align.families import LINEAR, MOVE, is_quiet
 from visualquant.align.folds import folded_norms
 from visualquant.align.operands import Operand
@@ -20,7 +20,7 @@ from visualquant.core.alignment import FloatOperand, MatchGroup, WeightPair
 from visualquant.core.graph import NodeId, NodeView
 from visualquant.core.quant import ViewStep
 
-_SAMPLES = 2048
+_SAMPLES = 1024
 _ALIKE = 0.55
 _TINY = 1e-6
 _PARAMETERS = frozenset(
@@ -147,7 +147,7 @@ class _GroupPairs:
         return out
 
     def _best(self, wanted: Slot) -> _Candidate | None:
-        index = sample_index(wanted.size)
+        index = spread(wanted.size, _SAMPLES)
         got = self.right.operands.elements(wanted.operand, index)
         tied = self.back.get(wanted.node.id)
         best: _Candidate | None = None
@@ -203,11 +203,6 @@ class _GroupPairs:
         return None
 
 
-def sample_index(size: int) -> Index:
-    """Evenly spread flat positions."""
-    return np.unique(np.linspace(0, max(size - 1, 0), min(size, _SAMPLES)).astype(np.int64))
-
-
 def _fit(
     have: Floats | None,
     got: Floats | None,
@@ -220,7 +215,7 @@ def _fit(
         return 0.0
     if factor is not None:
         have = have * np.broadcast_to(factor, shape)[np.unravel_index(index, shape)]
-    a, b = np.nan_to_num(have), np.nan_to_num(got)
+    a, b = finite(have), finite(got)
     largest = max(float(np.abs(a).max()), float(np.abs(b).max()))
     if largest == 0:
         return 1.0
