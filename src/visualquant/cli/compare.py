@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--fail-below-sqnr", type=float, metavar="DB", help="Exit code 1 if a weight's SQNR is below DB.")
 @click.option("--data-root", type=click.Path(path_type=Path), help="Folder of data files that are links elsewhere.")
 @click.option("--data", help="Samples: .npz, .npy, a folder of .npy or images, or `random`. Runs both models.")
+@click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
 @click.option("--calib", help="Calibration samples when they stand in another file.")
 @click.option("--samples", "limit", type=click.IntRange(1), help="Run at most so many samples.")
 @click.option("--set", "constants", multiple=True, metavar="NAME=VALUE", help="One value for an input.")
@@ -47,6 +48,7 @@ def command(
     fail_below_sqnr: float | None,
     data_root: Path | None,
     threads: int | None,
+    pins: Path | None,
     **data_options: Any,
 ) -> int:
     """Compare a FLOAT model with its QUANT counterpart: aligned graphs, weight errors, findings.
@@ -72,6 +74,7 @@ def command(
             progress=bar.stage,
             command=f"compare {float_model.name} {quant_model.name}",
             data=_data(data_options),
+            pins=pins,
         )
     if save is not None:
         from visualquant.session.archive import save as save_archive

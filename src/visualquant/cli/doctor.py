@@ -51,7 +51,10 @@ def _kernels() -> tuple[bool, str, str]:
 
 
 def _cache_place() -> str:
-    jit = importlib.import_module("visualquant.kernels._jit")
+    try:
+        jit = importlib.import_module("visualquant.kernels._jit")
+    except ModuleNotFoundError:
+        return "not in use"
     describe = getattr(jit, "cache_place", None)
     return str(describe()) if describe is not None else "of numba"
 

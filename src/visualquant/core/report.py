@@ -442,6 +442,22 @@ class SiteRow:
     problem: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodingRow:
+    """How two files quantize one tensor; what a file does not quantize is empty.
+
+    Attributes:
+        changed: which of code_type, granularity, axis, scale and zero_point differ.
+    """
+
+    role: Literal["weight", "bias", "activation"]
+    first_value: str | None
+    second_value: str | None
+    first: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    second: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Inspection:
     """What is in one model.

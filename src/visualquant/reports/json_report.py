@@ -59,6 +59,11 @@ def dump_plain(inspection: Inspection) -> str:
     return _text(_clean(msgspec.to_builtins(inspection)))
 
 
+def plain_text(plain: Any) -> str:
+    """Plain objects as JSON text by the same rules."""
+    return _text(_clean(plain))
+
+
 def _text(plain: Any) -> str:
     return json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from visualquant.core.taps import Level, NodeTime, Profile, RunOptions, TapEvent
 from visualquant.errors import InputError
 from visualquant.runtime.segments import ELEMENT_NUMBERS, Segment, cut
-from visualquant.runtime.sessions import RefusedError, first_line, make_session
+from visualquant.runtime.sessions import FailedRunError, RefusedError, first_line, make_session
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -137,7 +137,7 @@ class LocalRunner:
         """All graph outputs of one batch, without taps.
 
         Raises:
-            InputError: the runtime fails on these samples; the message names the file.
+            FailedRunError: the runtime fails on these samples.
         """
         return dict(zip(self.outputs, self._call(self._plain, None, feeds), strict=True))
 
@@ -152,7 +152,7 @@ class LocalRunner:
                 names = outputs or [o.name for o in session.get_outputs()]
                 found = [v.numpy() for v in session.run_with_ort_values(names, plain)]
         except Exception as error:  # NOTE: the runtime raises classes of its own without a common base
-            raise InputError(f"{self.path.name!r} fails when it runs: {first_line(str(error))}") from error
+            raise FailedRunError(self.path, first_line(str(error))) from error
         return found
 
     def tap(self, batches: Iterable[tuple[Sequence[int], Feeds]], taps: Collection[str]) -> Iterator[TapEvent]:

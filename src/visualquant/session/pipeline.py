@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import platform
 import sys
 import time
@@ -23,8 +24,10 @@ from visualquant.analysis.weights import MeasuredWeight, WeightOptions, measure_
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
 from visualquant.core.model import Model
+from visualquant.core.pins import Pins, parse_pins
 from visualquant.core.report import EnvironmentRow, Finding, Report, ToolRow
 from visualquant.core.tensors import FileSource
+from visualquant.errors import UsageError
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 from visualquant.session.data_sections import DataSections
@@ -78,12 +81,33 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def align_models(float_model: Model, quant_model: Model) -> Alignment:
+def read_pins(path: Path | str, float_model: Model, quant_model: Model) -> Pins:
+    """A user's word on the alignment, from a JSON file.
+
+    Raises:
+        UsageError: no JSON, another form, or nodes that are not there.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"The pins file {str(path)!r} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"The pins file {Path(path).name!r} is no JSON: {error}.") from error
+    return parse_pins(content, float_model.graph, quant_model.graph)
+
+
+def align_models(float_model: Model, quant_model: Model, pins: Pins | None = None) -> Alignment:
     """Which nodes of the two models do the same thing."""
     from visualquant.align import align
 
     with np.errstate(all="ignore"):  # NOTE: weights may hold NaN and infinities; they are compared all the same
-        return align(float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites)
+        return align(
+            float_model.graph,
+            quant_model.graph,
+            float_sites=float_model.sites,
+            quant_sites=quant_model.sites,
+            pins=pins,
+        )
 
 
 def compare_models(
@@ -95,6 +119,7 @@ def compare_models(
     command: str = "",
     timings: Mapping[str, float] | None = None,
     data: Callable[[Alignment], DataSections] | None = None,
+    pins: Pins | None = None,
 ) -> Report:
     """The report on two loaded models; `data` runs them on samples once they are aligned."""
     options = options or WeightOptions()
@@ -102,7 +127,7 @@ def compare_models(
     spent = dict(timings or {})
     start = time.perf_counter()
     say("aligning", 0, 0)
-    alignment = align_models(float_model, quant_model)
+    alignment = align_models(float_model, quant_model, pins)
     spent["align_s"] = time.perf_counter() - start
     start = time.perf_counter()
     measured = measure_weights(float_model, quant_model, alignment, options)
