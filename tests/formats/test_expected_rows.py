@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.conftest import corpus_folder
+from tests.conftest import corpus_folder
 from tests.formats.expected import complaints
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 
-PENDING_CASES = {"aimet-encodings"}
+PENDING_CASES: set[str] = set()
 
 
 def _zoo_files() -> list[str]:

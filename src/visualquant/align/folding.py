@@ -189,6 +189,8 @@ class Folder:
         value = self._inner(value)
         const = graph.const(value)
         if const is not None:
+            if const.size == 0 or int(index.max(initial=0)) >= const.size:
+                return None  # a scale without elements, or one that does not fit
             return take(const, index).astype(np.float64)
         made = graph.values[value].producer
         shape = self.shape(value)

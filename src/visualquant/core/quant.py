@@ -57,6 +57,11 @@ class QuantParams:
         return "per_tensor" if self.axis is None else "per_channel"
 
     @property
+    def is_quantized(self) -> bool:
+        """True for codes below 16 bits and for integers; False for float16, bfloat16 and wider values."""
+        return self.code_type.is_integer or self.code_type.bits < 16
+
+    @property
     def is_symmetric(self) -> bool:
         """True where every zero point is 0 (or, unsigned, none is given)."""
         return self.zero_point is None or not np.any(self.zero_point)
@@ -159,8 +164,10 @@ class QuantSite:
         nodes: plumbing nodes that belong to this site (Q, DQ, Transpose on the way, scale arithmetic).
         dequantized: the value that holds x̂ as a float tensor, where the graph has one.
         quantized_at_run_time: the file stores float and quantizes when it runs.
-        permutation: order of the axis before grouping (g_idx), or None.
-        pre_scale: factor that was multiplied into the float weight before quantizing (AWQ), or None.
+        permutation: order of the axis before grouping (g_idx), or None. Where it is given, element j of the codes
+            along `params.axis` is element permutation[j] of the operand's axis: put x̂ back before `view` is applied.
+        pre_scale: factor that was multiplied into the float weight before quantizing (AWQ), or None; it broadcasts
+            against the operand, that is against x̂ after `view`.
         problem: what does not fit (scale shape, zero-point length, block size, opset), as a sentence, or None. Then
             `params` is None, except where one reading alone fits: it is given, and the number stands all the same.
     """

@@ -28,9 +28,19 @@ FP4_BNB_TABLE = np.array([*_FP4_HALF, *(-x for x in _FP4_HALF)], np.float32)
 
 
 def integer_type(bits: int, *, signed: bool) -> ElementType:
-    """The integer type of any width: ONNX's where there is one, else one like "int3" held in wider integers."""
+    """The integer type of any width: ONNX's where there is one, else one like "int3" (see `held_in`)."""
     kind: Literal["int", "uint"] = "int" if signed else "uint"
     if f"{kind}{bits}" in ELEMENT_TYPES:
         return ELEMENT_TYPES[f"{kind}{bits}"]
-    wide = next(w for w in (8, 16, 32, 64) if w >= bits)
-    return ElementType(f"{kind}{bits}", bits, kind, ELEMENT_TYPES[f"{kind}{wide}"].numpy)
+    return ElementType(f"{kind}{bits}", bits, kind, _wider(kind, bits).numpy)
+
+
+def held_in(code_type: ElementType) -> ElementType:
+    """The type in which codes lie in memory: their own where it is ONNX's, else the next wider integer."""
+    if code_type.name in ELEMENT_TYPES:
+        return ELEMENT_TYPES[code_type.name]
+    return _wider("uint" if code_type.kind == "uint" else "int", code_type.bits)
+
+
+def _wider(kind: str, bits: int) -> ElementType:
+    return ELEMENT_TYPES[f"{kind}{next(w for w in (8, 16, 32, 64) if w >= bits)}"]

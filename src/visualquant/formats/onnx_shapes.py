@@ -8,7 +8,7 @@ import onnx
 
 from visualquant.core.graph import Dim
 from visualquant.core.tensors import ElementType
-from visualquant.formats.onnx_tensors import BY_NUMBER
+from visualquant.formats.onnx_tensors import BY_NUMBER, text
 
 TypeAndShape = tuple[ElementType | None, tuple[Dim, ...] | None]
 _SMALL_BYTES = 4096
@@ -21,7 +21,9 @@ def type_of(info: onnx.TypeProto) -> TypeAndShape:
     tensor = info.tensor_type
     shape: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+        shape = tuple(
+            int(d.dim_value) if d.HasField("dim_value") else (text(d.dim_param) or None) for d in tensor.shape.dim
+        )
     return BY_NUMBER.get(tensor.elem_type), shape
 
 
@@ -45,7 +47,7 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, TypeAndShape]:
         if not external and tensor.ByteSize() <= _SMALL_BYTES:
             graph.initializer.append(tensor)
         elif tensor.name not in listed:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+            graph.input.append(onnx.helper.make_tensor_value_info(text(tensor.name), tensor.data_type, tensor.dims))
     try:
         inferred = onnx.shape_inference.infer_shapes(slim, data_prop=True)
     except Exception:  # NOTE: onnx raises RuntimeError, ValueError, InferenceError or DecodeError here
@@ -54,6 +56,6 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, TypeAndShape]:
     for source in (inferred.graph, model.graph):
         for info in (*source.value_info, *source.output, *source.input):
             dtype, shape = type_of(info.type)
-            if dtype is not None and (shape is not None or info.name not in found):
-                found.setdefault(info.name, (dtype, shape))
+            if dtype is not None and (shape is not None or text(info.name) not in found):
+                found.setdefault(text(info.name), (dtype, shape))
     return found

@@ -92,7 +92,10 @@ class _Builder:
         for node_id, layer in enumerate(computing):
             for port in layer.outputs:
                 self._value(layer, port, node_id)
-        nodes = tuple(self._node(k, layer) for k, layer in enumerate(computing))
+        nodes = [self._node(k, layer) for k, layer in enumerate(computing)]
+        for node_id, layer in enumerate(computing):
+            if _has_groups(layer):
+                nodes.append(self._grouped_weight(nodes, node_id, layer))
         outputs = []
         for layer in self.net.layers:
             if layer.type == "Result" and layer.inputs:
@@ -105,7 +108,7 @@ class _Builder:
         version = next((v for key, v in self.net.info.items() if key.endswith("Runtime_version")), "")
         return GraphView(
             name=self.net.name,
-            nodes=nodes,
+            nodes=tuple(nodes),
             values=tuple(self.values),
             inputs=tuple(inputs),
             outputs=tuple(outputs),
@@ -147,7 +150,9 @@ class _Builder:
             self.notes.append(f"the body of {layer.name!r} ({layer.type}) is not looked into")
         if op_type in ("Transpose", "ReduceMean"):
             op_type, inputs = self._with_constant(op_type, inputs, attributes)
-        elif op_type == "Conv" and layer.type == "GroupConvolution" and len(layer.inputs) > 1 and layer.inputs[1].sizes:
+        elif op_type in ("Gather", "Split") and len(inputs) > 1:
+            inputs = self._with_axis(inputs, -1 if op_type == "Gather" else 1, attributes)
+        elif _has_groups(layer):
             attributes["group"] = layer.inputs[1].sizes[0]
         return NodeView(
             id=node_id,
@@ -158,6 +163,24 @@ class _Builder:
             outputs=tuple(self.made[layer.id, port.id] for port in layer.outputs),
             attributes=attributes,
             metadata={"openvino.type": layer.type},
+        )
+
+    def _grouped_weight(self, nodes: list[NodeView], node_id: int, layer: Layer) -> NodeView:
+        """A Reshape between the weight [groups, channels, …] and its convolution, which ONNX gives [channels, …].
+
+        The file has no such node; it stands behind all others, so that ids are those of the file's layers.
+        """
+        node = nodes[node_id]
+        sizes = layer.inputs[1].sizes
+        shape = (sizes[0] * sizes[1], *sizes[2:])
+        made, name = len(self.values), f"{layer.name}/onnx_weight"
+        weight = node.inputs[1]
+        dtype = None if weight is None else self.values[weight].dtype
+        added = len(nodes)
+        self.values.append(ValueView(made, name, f"{name}#{layer.id}", dtype, shape, "activation", added))
+        nodes[node_id] = dataclasses.replace(node, inputs=(node.inputs[0], made, *node.inputs[2:]))
+        return NodeView(
+            added, name, "Reshape", "", (weight,), (made,), {"shape": shape}, metadata={"openvino.type": ""}
         )
 
     def _with_constant(
@@ -179,6 +202,20 @@ class _Builder:
             return "GlobalAveragePool", inputs[:1]
         attributes["axes"] = numbers
         return op_type, inputs[:1]
+
+    def _with_axis(
+        self, inputs: tuple[int | None, ...], slot: int, attributes: dict[str, Attribute]
+    ) -> tuple[int | None, ...]:
+        """The axis, which OpenVINO takes as a constant input, as ONNX's attribute."""
+        value = inputs[slot]
+        const = None if value is None else self.values[value].const
+        if const is None or const.size != 1 or not const.dtype.is_integer:
+            return inputs
+        attributes["axis"] = int(const.array().reshape(-1)[0])
+        if attributes.get("batch_dims") == 0:
+            del attributes["batch_dims"]
+        at = slot % len(inputs)
+        return (*inputs[:at], *inputs[at + 1 :])
 
     def _const(self, layer: Layer) -> TensorRef:
         where = f"the Const layer {layer.name!r} of {self.path.name!r}"
@@ -219,3 +256,9 @@ class _Builder:
                 "--data-root DIR."
             )
         return self.weights
+
+
+def _has_groups(layer: Layer) -> bool:
+    """True for grouped convolutions whose weight has known sizes."""
+    grouped = layer.type in ("GroupConvolution", "GroupConvolutionBackpropData")
+    return grouped and len(layer.inputs) > 1 and len(layer.inputs[1].sizes) > 2 and min(layer.inputs[1].sizes) > 0

@@ -86,20 +86,31 @@ def operator_of(layer: Layer) -> tuple[str, str]:
 
 
 def attributes_of(layer: Layer, cast_to: int | None) -> dict[str, Attribute]:
-    """Attributes in ONNX's names where they are one and the same, else as in the file."""
-    found: dict[str, Attribute] = {key: _value(text) for key, text in layer.data.items()}
+    """Attributes in ONNX's names and words where they are one and the same, else as in the file."""
+    data = layer.data
+    found: dict[str, Attribute] = {_RENAMED.get(key, key): _value(text) for key, text in data.items()}
+    found.pop("auto_broadcast", None)
     _, op_type = operator_of(layer)
     if op_type in ("Conv", "ConvTranspose", "MaxPool", "AveragePool"):
-        _convolution(found, layer.data)
+        _convolution(found, data)
     elif op_type == "FusedMatMul":
-        found = {"transA": _flag(layer.data, "transpose_a"), "transB": _flag(layer.data, "transpose_b")}
+        found = {"transA": _flag(data, "transpose_a"), "transB": _flag(data, "transpose_b")}
+    elif op_type == "MatMul":
+        found = {}
     elif op_type == "Cast" and cast_to is not None:
-        found["to"] = cast_to
+        found = {"to": cast_to}
     elif op_type.startswith("Reduce"):
-        found["keepdims"] = _flag(layer.data, "keep_dims")
+        found["keepdims"] = _flag(data, "keep_dims")
+        found.pop("keep_dims", None)
     elif op_type == "Reshape":
-        found = {"allowzero": 1 - _flag(layer.data, "special_zero")}
+        found = {"allowzero": 1 - _flag(data, "special_zero")}
+    elif op_type == "Gelu":
+        found = {"approximate": "tanh" if data.get("approximation_mode", "").lower() == "tanh" else "none"}
     return found
+
+
+_RENAMED = {"epsilon_value": "epsilon", "eps": "epsilon", "cube_coeff": "cubic_coeff_a"}
+_AUTO_PADS = {"explicit": "NOTSET", "notset": "NOTSET"}
 
 
 def _convolution(found: dict[str, Attribute], data: Mapping[str, str]) -> None:
@@ -110,9 +121,15 @@ def _convolution(found: dict[str, Attribute], data: Mapping[str, str]) -> None:
         value = found.get(key)
         if isinstance(value, tuple | int):
             found["kernel_shape" if key == "kernel" else key] = _ints(value)
-    found.pop("kernel", None)
-    if data.get("rounding_type") == "ceil":
+    for key in ("kernel", "auto_pad", "rounding_type", "exclude-pad"):
+        found.pop(key, None)
+    if "auto_pad" in data:
+        pads = data["auto_pad"].lower()
+        found["auto_pad"] = _AUTO_PADS.get(pads, pads.upper())
+    if data.get("rounding_type", "").startswith("ceil"):
         found["ceil_mode"] = 1
+    if "exclude-pad" in data:
+        found["count_include_pad"] = 1 - _flag(data, "exclude-pad")
 
 
 def _ints(value: Attribute) -> tuple[int, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from visualquant.core.graph import GraphView, NodeId, ValueId
 from visualquant.core.quant import QuantSite
 from visualquant.formats.operators import is_known_operator
+from visualquant.formats.registry import load
 from visualquant.formats.schemes._unclaimed import unclaimed_weights
+from visualquant.formats.schemes.aimet import not_encoded
 
 
 @runtime_checkable
@@ -37,6 +38,7 @@ SCHEMES: tuple[str, ...] = (
     "visualquant.formats.schemes.block_formats",
     "visualquant.formats.schemes.fake_quantize",
     "visualquant.formats.schemes.arithmetic",
+    "visualquant.formats.schemes.aimet",
     "visualquant.formats.schemes.float_reduction",
     "visualquant.formats.schemes.stored_float",
 )
@@ -46,6 +48,9 @@ SCHEMES: tuple[str, ...] = (
 class Sites:
     """What all scheme readers found in one graph.
 
+    Findings see: `site.problem` (SCALE_SHAPE), `site.quantized_at_run_time` (WEIGHT_AT_RUN_TIME), the scheme
+    "stored_float" (WEIGHT_STORED_FLOAT), `unclaimed` (WEIGHT_UNCLAIMED) and `unknown_operators` (UNKNOWN_OPERATOR).
+
     Attributes:
         sites: in order of reader node and slot; at most one for each (value, reader, slot, role).
         unclaimed: stored tensors of a code type that no reader understands.
@@ -53,6 +58,7 @@ class Sites:
         schemes: names of the schemes of weights and biases, that of most elements first; where no weight is quantized,
             those of the activations.
         unknown_operators: nodes of operators that nobody here knows (calls of functions in the file are known).
+        not_encoded: operands that an encodings file leaves out though their layer is quantized (NOT_ENCODED).
     """
 
     sites: tuple[QuantSite, ...]
@@ -60,14 +66,14 @@ class Sites:
     conflicts: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     unknown_operators: tuple[NodeId, ...] = ()
+    not_encoded: tuple[ValueId, ...] = ()
 
 
 def find_sites(graph: GraphView) -> Sites:
     """Runs every scheme reader over a graph."""
     found: dict[tuple[object, ...], QuantSite] = {}
     conflicts: list[str] = []
-    for name in SCHEMES:
-        reader: SchemeReader = importlib.import_module(name)
+    for reader in load(SCHEMES):
         for site in reader.find(graph):
             key = (site.value, site.reader, site.slot, site.role == "activation")
             first = found.setdefault(key, site)
@@ -86,6 +92,7 @@ def find_sites(graph: GraphView) -> Sites:
         tuple(conflicts),
         _scheme_names(sites),
         tuple(n.id for n in graph.nodes if not n.is_call and not is_known_operator(graph, n)),
+        not_encoded(graph),
     )
 
 

@@ -47,7 +47,7 @@ def constant(graph: GraphView, value: ValueId | None, depth: int = 0) -> Array |
 
 def _computed(graph: GraphView, value: ValueId, depth: int) -> Array | None:
     node = graph.producer_of(value)
-    if node is None or node.outputs[0] is None:
+    if node is None or node.output() is None:
         return None
     if node.op_type in ("Mul", "Div") and node.domain == "":
         left, right = constant(graph, node.input(0), depth), constant(graph, node.input(1), depth)

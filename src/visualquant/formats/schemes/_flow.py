@@ -94,7 +94,7 @@ class Flow:
                 if node.is_call:
                     continue  # the nodes inside read the value themselves
                 if slot == 0 and node.domain == "" and node.op_type in through:
-                    made = node.outputs[0]
+                    made = node.output()
                     if made is not None and made not in seen:
                         seen.add(made)
                         waiting.append(made)

@@ -74,7 +74,7 @@ def quantized_type(graph: GraphView, node: NodeView) -> ElementType:
     number = node.int_attribute("output_dtype", 0)
     if number in BY_DATA_TYPE:
         return BY_DATA_TYPE[number]
-    made = node.outputs[0]
+    made = node.output()
     inferred = graph.values[made].dtype if made is not None else None
     return inferred or ELEMENT_TYPES["uint8"]
 

@@ -26,19 +26,19 @@ def computed(dtype: ElementType, shape: tuple[int, ...], make: Callable[[], Arra
     return TensorRef(dtype, shape, ComputedSource(packed))
 
 
-def quantize_linear(x: Array, params: QuantParams, scale_type: ElementType, *, saturate: bool = True) -> Array:
+def quantize_linear(x: Array, params: QuantParams, precision: ElementType, *, saturate: bool = True) -> Array:
     """Codes of QuantizeLinear: saturate(round_half_even(x / scale) + zero_point).
 
-    The division is done in the type of the scale, as the standard says where `precision` is left out; NaN becomes 0.
+    The division is done in the type `precision`; NaN becomes 0.
     Source: ONNX QuantizeLinear-24; float codes by rounding to nearest, overflow to the largest finite code or,
     with saturate = 0, to NaN or infinity.
     """
-    work = np.float64 if scale_type.name == "float64" else np.float32
+    work = np.float64 if precision.name == "float64" else np.float32
     scale = params.broadcast(params.scale.astype(work), x.shape)
     with np.errstate(all="ignore"):
         ratio = x.astype(work) / scale
-        if scale_type.bits == 16:
-            ratio = ratio.astype(scale_type.numpy).astype(work)
+        if precision.bits == 16:
+            ratio = ratio.astype(precision.numpy).astype(work)
         if params.code_type.is_float:
             return to_float_codes(ratio, params.code_type, saturate=saturate)
         zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.int64), x.shape)

@@ -126,11 +126,11 @@ def _uses(flow: Flow, value: ValueId) -> list[tuple[Use, tuple[NodeId, ...]]]:
     """Readers of a dequantized tensor, and the nodes of a further Q/DQ pair on the way, which is looked through."""
     found: list[tuple[Use, tuple[NodeId, ...]]] = []
     for use in flow.uses(value):
-        codes = use.node.outputs[0] if is_quantize(use.node) and use.slot == 0 else None
+        codes = use.node.output() if is_quantize(use.node) and use.slot == 0 else None
         inner = [] if codes is None else [u for u in flow.uses(codes) if is_dequantize(u.node)]
         for dequantize in inner:
             passed = (*use.passed, use.node.id, *dequantize.passed, dequantize.node.id)
-            last_made = dequantize.node.outputs[0]
+            last_made = dequantize.node.output()
             for last in [] if last_made is None else flow.uses(last_made):
                 exact = use.exact and dequantize.exact and last.exact
                 steps = use.steps + dequantize.steps + last.steps
@@ -187,10 +187,11 @@ def _pre_scale(graph: GraphView, use: Use) -> npt.NDArray[np.float64] | None:
     if made is None or made.op_type != "Mul" or made.domain != "":
         return None
     for value in made.inputs:
-        factor = constant(graph, value)
-        if factor is None or value is None:
+        if value is None:
             continue
-        if made.name.endswith("_PQS") or graph.values[value].name.endswith(("_awq_scale", "pre_quant_scale")):
+        named = graph.values[value].name.endswith(("_awq_scale", "pre_quant_scale"))
+        factor = constant(graph, value) if named or made.name.endswith("_PQS") else None
+        if factor is not None:
             with np.errstate(all="ignore"):
                 reciprocal = 1.0 / factor.astype(np.float64).reshape(-1)
             turned = use.node.op_type == "Gemm" and use.node.int_attribute("transB", 0)

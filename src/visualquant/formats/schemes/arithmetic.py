@@ -24,7 +24,7 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
         if node.op_type != "Cast" or node.domain != "":
             continue
         origin = origin_of(graph, node.input(0))
-        made = node.outputs[0]
+        made = node.output()
         if origin is None or made is None or not _is_code(origin.stored) or origin.stored.size < 2:
             continue
         cast_to = graph.values[made].dtype
@@ -50,10 +50,11 @@ def _chain(flow: Flow, cast: NodeView, origin: Origin, made: ValueId) -> Iterato
             return
         node, slot = readers[0]
         other = constant(graph, node.input(1 - slot)) if slot < 2 and len(node.inputs) == 2 else None
-        if len(readers) > 1 or node.domain != "" or other is None or node.outputs[0] is None:
+        scaled = node.output()
+        if len(readers) > 1 or node.domain != "" or other is None or scaled is None:
             return
         nodes.append(node.id)
-        value = node.outputs[0]
+        value = scaled
         if node.op_type == "Cast":
             continue
         if node.op_type == "Sub" and slot == 0 and zero is None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType
-from visualquant.formats.element_types import integer_type
+from visualquant.formats.element_types import held_in, integer_type
 from visualquant.formats.schemes._affine import Array, Reading
 from visualquant.formats.schemes._flow import Flow, place
 from visualquant.formats.schemes._quantize import computed, to_float_codes
@@ -60,8 +60,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
     flow = Flow(graph)
     for node in graph.nodes:
         kind = (node.domain, node.op_type)
-        if (kind in _BFP or kind in _MX) and node.outputs[0] is not None:
-            yield from _node(flow, node, node.outputs[0])
+        if (kind in _BFP or kind in _MX) and (made := node.output()) is not None:
+            yield from _node(flow, node, made)
 
 
 def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:
@@ -85,7 +85,7 @@ def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:
         params = QuantParams(form.code_type, scale, None, axis, block, low, high)
         reading = Reading(params)
         kept = form
-        codes = computed(form.code_type, origin.shape, lambda: _codes(origin.operand(), params, kept))
+        codes = computed(held_in(form.code_type), origin.shape, lambda: _codes(origin.operand(), params, kept))
     nodes = (*origin.nodes, node.id)
     yield from weight_sites(flow, scheme, origin.value, codes, reading, made, (), nodes, at_run_time=True)
 
@@ -176,8 +176,11 @@ def _scales(x: Array, form: _Format, axis: int) -> npt.NDArray[np.float64]:
 
 def _codes(x: Array, params: QuantParams, form: _Format) -> Array:
     """Codes of all elements; NaN and infinity, which the operator passes through, become 0 (or NaN)."""
+    data = _prepared(x, form)
+    if form.sub_block:
+        data = np.where(_exponents(data) == 0, np.float32(0), data)  # BFP' flushes subnormal values
     with np.errstate(all="ignore"):
-        steps = _prepared(x, form) / params.broadcast(params.scale, x.shape)
+        steps = data / params.broadcast(params.scale, x.shape)
     if params.code_type.is_float:
         return to_float_codes(steps.astype(np.float32), params.code_type)
     if form.sub_block and form.rounding == 1:  # ties by magnitude: up for positive, towards zero for negative values

@@ -42,8 +42,9 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
             site = _operand(graph, node, operand)
             if site is not None:
                 yield site
-        if node.op_type == "DynamicQuantizeLinear" and node.domain == "" and node.outputs[0] is not None:
-            yield activation_site(flow, NAME, node.outputs[0], None, nodes=(node.id,))
+        made = node.output()
+        if node.op_type == "DynamicQuantizeLinear" and node.domain == "" and made is not None:
+            yield activation_site(flow, NAME, made, None, nodes=(node.id,))
 
 
 def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | None:
@@ -129,7 +130,7 @@ def _scale_behind(graph: GraphView, flow: Flow, node: NodeView, slot: int) -> tu
     found: list[Array] = []
     nodes: list[NodeId] = []
     dynamic = False
-    value = node.outputs[0]
+    value = node.output()
     while value is not None and not (found and dynamic):
         readers = [(n, s) for n, s in flow.readers(value)]
         if len(readers) != 1:
@@ -151,13 +152,17 @@ def _scale_behind(graph: GraphView, flow: Flow, node: NodeView, slot: int) -> tu
                     found.append(array.astype(np.float64))
         else:
             break
-        value = reader.outputs[0]
+        value = reader.output()
     if not found:
+        return None, tuple(nodes)
+    try:
+        np.broadcast_shapes(*(f.shape for f in found))
+    except ValueError:  # a damaged file: no product, so no scale
         return None, tuple(nodes)
     product = found[0]
     for more in found[1:]:
         product = product * more
-    return product, tuple(nodes)
+    return (product if product.size else None), tuple(nodes)
 
 
 def _factors(graph: GraphView, value: ValueId, nodes: list[NodeId]) -> list[ValueId]:

@@ -10,7 +10,7 @@ import numpy as np
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
 from visualquant.core.tensors import TensorRef
-from visualquant.formats.element_types import integer_type
+from visualquant.formats.element_types import held_in, integer_type
 from visualquant.formats.schemes._affine import Array, Reading, Shape, broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, place
@@ -25,8 +25,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
     """Weights and activations behind FakeQuantize nodes."""
     flow = Flow(graph)
     for node in graph.nodes:
-        if node.op_type == "FakeQuantize" and node.domain in DOMAINS and node.outputs[0] is not None:
-            yield from _node(flow, node, node.outputs[0])
+        if node.op_type == "FakeQuantize" and node.domain in DOMAINS and (made := node.output()) is not None:
+            yield from _node(flow, node, made)
 
 
 def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:
@@ -87,5 +87,4 @@ def _codes(graph: GraphView, node: NodeView, origin: Origin, params: QuantParams
         steps = np.where(x <= below, 0, np.where(x > above, top, steps))
         return np.asarray(np.clip(np.nan_to_num(steps), 0, top))
 
-    held = integer_type(8 if top < 256 else 16, signed=False)
-    return computed(held, origin.shape, make)
+    return computed(held_in(params.code_type), origin.shape, make)

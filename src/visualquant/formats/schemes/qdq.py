@@ -14,7 +14,13 @@ from visualquant.core.trace import static_shape, trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, Shape, Spec, pull_back, read_affine
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, picked_from, place
-from visualquant.formats.schemes._qdq_ops import is_dequantize, is_quantize, qdq_op, quantized_type
+from visualquant.formats.schemes._qdq_ops import (
+    BY_DATA_TYPE,
+    is_dequantize,
+    is_quantize,
+    qdq_op,
+    quantized_type,
+)
 from visualquant.formats.schemes._quantize import computed, quantize_linear
 from visualquant.formats.schemes._sites import Origin, activation_site, origin_of, shape_after, weight_sites
 
@@ -67,8 +73,8 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
         if origin is not None and origin.stored.dtype.is_float and dequantizes:
             for node in dequantizes:
                 yield from _at_run_time(flow, quantize, node, origin)
-        elif quantize.outputs[0] is not None:
-            yield _activation(flow, quantize.outputs[0], quantize, quantize, dequantizes)
+        elif (made_codes := quantize.output()) is not None:
+            yield _activation(flow, made_codes, quantize, quantize, dequantizes)
 
 
 def _codes_of(graph: GraphView, value: ValueId | None) -> _Codes | None:
@@ -135,7 +141,7 @@ def _stored(flow: Flow, node: NodeView, codes: _Codes, stored: TensorRef) -> Ite
     stored = _real_type(node, stored)
     if stored.dtype.kind not in ("int", "uint", "float"):
         return
-    name, nodes, made = graph.values[codes.source].key, (*codes.nodes, node.id), node.outputs[0]
+    name, nodes, made = graph.values[codes.source].key, (*codes.nodes, node.id), node.output()
     if not codes.shapes:
         reading = Reading(None, f"The shape of {name!r} on its way to {place(node)} is unknown.")
         yield from weight_sites(flow, NAME, codes.source, stored, reading, made, (), nodes)
@@ -193,23 +199,34 @@ def _at_run_time(flow: Flow, quantize: NodeView, node: NodeView, origin: Origin)
         params = None
         problem = problem or f"The scales of {place(node)} do not follow one axis of what {place(quantize)} makes."
     else:
-        scale = quantize.input(1)
-        scale_type = graph.values[scale].dtype if scale is not None else None
-        tensor = _quantized(origin, first.params, params, scale_type or origin.stored.dtype, quantize)
+        tensor = _quantized(origin, first.params, params, _precision(graph, quantize), quantize)
     reading = Reading(params, problem)
-    made = node.outputs[0]
+    made = node.output()
     yield from weight_sites(flow, NAME, origin.value, tensor, reading, made, codes.steps, nodes, at_run_time=True)
 
 
+def _precision(graph: GraphView, quantize: NodeView) -> ElementType:
+    """The type in which x / scale is computed.
+
+    QuantizeLinear-23 and newer: the attribute `precision`, else the type of the scale. Before that the standard said
+    nothing, and runtimes divide in float32.
+    """
+    if quantize.domain != "" or graph.opsets.get("", 0) < 23:
+        return ELEMENT_TYPES["float32"]
+    stated = BY_DATA_TYPE.get(quantize.int_attribute("precision", 0))
+    scale = quantize.input(1)
+    return stated or (graph.values[scale].dtype if scale is not None else None) or ELEMENT_TYPES["float32"]
+
+
 def _quantized(
-    origin: Origin, quantizer: QuantParams, params: QuantParams, scale_type: ElementType, node: NodeView
+    origin: Origin, quantizer: QuantParams, params: QuantParams, precision: ElementType, node: NodeView
 ) -> TensorRef:
     """The codes of a quantize node over a stored tensor, computed when read."""
     saturate = node.int_attribute("saturate", 1) != 0
     narrow = (params.qmin, params.qmax) != (quantizer.qmin, quantizer.qmax)
 
     def make() -> Array:
-        codes = quantize_linear(origin.operand(), quantizer, scale_type, saturate=saturate)
+        codes = quantize_linear(origin.operand(), quantizer, precision, saturate=saturate)
         return np.clip(codes, params.qmin, params.qmax) if narrow and params.code_type.is_integer else codes
 
     return computed(params.code_type, origin.shape, make)
@@ -230,7 +247,7 @@ def _picked(flow: Flow, node: NodeView) -> QuantSite | None:
     if reading.params is not None and reading.params.axis is not None:
         why = f"{place(node)} dequantizes rows of {graph.values[trace.source].key!r} along an axis that is made later."
         reading = Reading(None, why)
-    rows = reader.outputs[0]
+    rows = reader.output()
     shared = rows is not None and any(not is_dequantize(use.node) for use in flow.uses(rows))
     return QuantSite(
         value=trace.source,
@@ -270,7 +287,7 @@ def _activation(
         value,
         reading.params,
         nodes=nodes + list(codes.nodes if codes is not None else ()),
-        dequantized=direct[0].outputs[0] if direct else None,
-        behind=(direct or others)[0].outputs[0] if others else None,
+        dequantized=direct[0].output() if direct else None,
+        behind=(direct or others)[0].output() if others else None,
         problem=reading.problem,
     )

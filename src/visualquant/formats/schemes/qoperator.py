@@ -100,8 +100,9 @@ def find(graph: GraphView) -> Iterable[QuantSite]:
                 yield site
         if operator.bias is not None:
             yield from _bias(graph, node, operator)
-        if operator.result is not None and node.outputs[0] is not None:
-            yield _result(graph, flow, node, node.outputs[0], operator.result)
+        made = node.output()
+        if operator.result is not None and made is not None:
+            yield _result(graph, flow, node, made, operator.result)
 
 
 def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | None:
@@ -171,10 +172,12 @@ def read_operand(
         return Reading(None, f"{where} takes a scale for input {operand.slot} that is missing or no constant.")
     if zero is None and operand.zero >= 0 and node.input(operand.zero) is not None:
         return Reading(None, f"{where} takes a zero point for input {operand.slot} that is no constant.")
+    if scale.size == 0 or (zero is not None and zero.size == 0):
+        return Reading(None, f"{where} takes a scale or zero point for input {operand.slot} without elements.")
     scale = _along(scale.astype(np.float64), operand, node, shape)
     zero = None if zero is None else _along(zero, operand, node, shape)
     params = broadcast_params(code_type, shape, scale, zero)
-    if params is None or scale.size == 0:
+    if params is None:
         counts = f"a scale of shape {list(scale.shape)}"
         counts += "" if zero is None else f" and a zero point of shape {list(zero.shape)}"
         return Reading(None, f"{where} gives input {operand.slot}, of shape {list(shape)}, {counts}: they do not fit.")
@@ -187,7 +190,7 @@ def _along(array: Array, operand: Operand, node: NodeView, shape: tuple[int, ...
         return array.reshape(array.shape[0], 1, -1)
     if array.ndim != 1 or array.size == 1 or not shape:
         return array.reshape(()) if array.size == 1 else array
-    axis = {"first": 0, "rows": len(shape) - 2, "columns": len(shape) - 1}[operand.per]
+    axis = {"first": 0, "rows": len(shape) - 2}.get(operand.per, len(shape) - 1)
     if node.op_type == "QGemm" and node.int_attribute("transB" if operand.slot == 3 else "transA", 0):
         axis = len(shape) - 2 if operand.per == "columns" else len(shape) - 1
     if node.op_type == "QLinearConvTranspose" and operand.per == "first":
@@ -203,13 +206,13 @@ def _bias(graph: GraphView, node: NodeView, operator: QOperator) -> Iterator[Qua
     stored = graph.const(value)
     if value is None or stored is None or not stored.dtype.is_integer:
         return
-    scales = [constant(graph, node.input(o.scale)) for o in operator.operands[:2]]
+    data, weight = (constant(graph, node.input(o.scale)) for o in operator.operands[:2])
     params: QuantParams | None = None
     problem = None
-    if scales[0] is None or scales[1] is None:
-        problem = f"the bias of {node.name!r} has no scale, since those of its input and weight are not both constants."
+    if data is None or weight is None or data.size != 1 or weight.size == 0:
+        problem = f"the bias of {place(node)} has no scale: those of its input and weight are no constants that fit."
     else:
-        product = scales[0].astype(np.float64).reshape(-1) * scales[1].astype(np.float64).reshape(-1)
+        product = float(data.reshape(-1)[0]) * weight.astype(np.float64).reshape(-1)
         low, high = code_range(stored.dtype)
         channels = stored.shape[-1] if stored.shape else 1
         if product.size == 1:
@@ -217,7 +220,7 @@ def _bias(graph: GraphView, node: NodeView, operator: QOperator) -> Iterator[Qua
         elif product.size == channels and stored.size == channels:
             params = QuantParams(stored.dtype, product, None, len(stored.shape) - 1, None, low, high)
         else:
-            problem = f"the bias of {node.name!r} has shape {list(stored.shape)}, its weight {product.size} scales."
+            problem = f"the bias of {place(node)} has shape {list(stored.shape)}, its weight {product.size} scales."
     yield QuantSite(
         value=value,
         scheme=NAME,
@@ -245,7 +248,7 @@ def _result(graph: GraphView, flow: Flow, node: NodeView, value: ValueId, slots:
         shift = None if zero is None else zero.reshape(())
         params = QuantParams(code_type, scale.astype(np.float64).reshape(()), shift, None, None, low, high)
     dequantize = next((n for n, _ in flow.readers(value) if is_dequantize(n)), None)
-    made = None if dequantize is None else dequantize.outputs[0]
+    made = None if dequantize is None else dequantize.output()
     return activation_site(
         flow,
         NAME,

@@ -61,20 +61,24 @@ def on_grid(origin: Origin, axis: int) -> bool:
 
     A tensor of which fewer than four elements a channel are not zero can't be told from chance.
     """
-    rows = np.moveaxis(origin.operand(), axis, 0).reshape(origin.shape[axis], -1).astype(np.float64)
-    if not np.isfinite(rows).all():
-        return False
-    filled = rows[np.any(rows != 0, axis=1)]
-    if filled.size == 0 or int((filled != 0).sum()) < 4 * filled.shape[0]:
-        return False
-    precision = 2.0 ** -(7 if origin.stored.dtype.name == "bfloat16" else 10) if origin.stored.dtype.bits == 16 else 0.0
-    return all(_row_on_grid(row, TOLERANCE + precision * LEVELS) for row in filled)
+    half = origin.stored.dtype.bits == 16
+    precision = 2.0 ** -(7 if origin.stored.dtype.name == "bfloat16" else 10) if half else 0.0
+    tolerance = TOLERANCE + precision * LEVELS
+    if tolerance > 0.1:
+        return False  # so coarse a type hides the grid
+    rows = np.moveaxis(origin.operand(), axis, 0)
+    filled = elements = 0
+    for k in range(rows.shape[0]):  # row by row: a float weight shows itself in the first
+        row = rows[k].reshape(-1).astype(np.float64)
+        count = int(np.count_nonzero(row))
+        if not np.isfinite(row).all() or (count and not _row_on_grid(row, tolerance)):
+            return False
+        filled, elements = filled + (count > 0), elements + count
+    return filled > 0 and elements >= 4 * filled
 
 
 def _row_on_grid(row: npt.NDArray[np.float64], tolerance: float) -> bool:
     """Tries the largest value as 1, 2, … 255 steps, first on a few elements."""
-    if tolerance > 0.1:
-        return False  # so coarse a type hides the grid
     top = np.abs(row).max()
     steps = top / np.arange(1, LEVELS + 1)
     few = row[:: max(row.size // 32, 1)]

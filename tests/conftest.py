@@ -1,3 +1,5 @@
+"""Where tests find the corpus, and how they run commands."""
+
 from __future__ import annotations
 
 import os
@@ -5,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DEFAULT_CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+DEFAULT_CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 
 
 def corpus_folder() -> Path | None:

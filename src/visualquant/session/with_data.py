@@ -1,0 +1,219 @@
+"""`compare --data`: runs both models and fills the second and third level of the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from visualquant.analysis.findings.context import value_range
+from visualquant.analysis.measured import DataFacts, RunResult
+from visualquant.analysis.tasks import decide, logit_metrics, task_row
+from visualquant.core.alignment import Alignment
+from visualquant.core.model import Model
+from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, OutputRow, RunRow, TaskRow
+from visualquant.core.taps import Profile, RunOptions
+from visualquant.runtime.feeds import Feeder, FeedOptions
+from visualquant.runtime.images import ImageOptions
+from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
+from visualquant.runtime.sessions import RefusedError
+from visualquant.session.activations import run_and_measure
+from visualquant.session.data_sections import DataSections
+
+CONVERSIONS = frozenset(
+    {
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "Cast",
+        "Transpose",
+        "ReorderInput",
+        "ReorderOutput",
+    }
+)
+RUN_ID = "r1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataOptions:
+    """What `compare` is given beside the files.
+
+    Attributes:
+        data: sample file, folder, or "random".
+        calibration: file with calibration samples when they stand elsewhere.
+        feeds: how samples go into inputs.
+        images: preprocessing of image folders.
+        quant: how the quantized model runs.
+        profile: measure node times.
+    """
+
+    data: str
+    calibration: str | None = None
+    feeds: FeedOptions = dataclasses.field(default_factory=FeedOptions)
+    images: ImageOptions = dataclasses.field(default_factory=ImageOptions)
+    quant: RunOptions = dataclasses.field(default_factory=RunOptions)
+    profile: bool = True
+
+
+def measure_data(
+    paths: tuple[Path, Path],
+    float_model: Model,
+    quant_model: Model,
+    alignment: Alignment,
+    options: DataOptions,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> DataSections:
+    """Runs and measures.
+
+    Raises:
+        InputError: the float model can't be run, or samples do not fit; a refused quantized model is a finding.
+    """
+    facts = DataFacts()
+    # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
+    reference = dataclasses.replace(options.quant, level="none", provider="CPUExecutionProvider")
+    with LocalRunner(paths[0], reference) as float_runner:
+        file = _samples(options, float_runner)
+        facts.is_random = file.is_random
+        facts.labels = file.labels(list(float_runner.inputs))
+        facts.groups = file.groups()
+        facts.reused = _reused(file, options, list(float_runner.inputs))
+        try:
+            quant_runner = LocalRunner(paths[1], options.quant)
+        except RefusedError as refusal:
+            facts.refusal = str(refusal)
+            empty = RunResult([], {}, {}, {}, 0, {}, [])
+            return DataSections((), (), (), (), (), empty, facts)
+        with quant_runner:
+            facts.fallback = quant_runner.notes[0] if quant_runner.notes else None
+            feeder = Feeder(file, float_runner, quant_runner, options.feeds)
+            run = run_and_measure(
+                float_model,
+                quant_model,
+                alignment,
+                (float_runner, quant_runner),
+                feeder,
+                progress=progress,
+                cancel=cancel,
+            )
+            latency = _latency((float_runner, quant_runner), feeder) if options.profile else ()
+    return DataSections(
+        runs=_run_rows(file, (float_runner, quant_runner), run),
+        activations=_activation_rows(float_model, quant_model, run),
+        outputs=_output_rows(run),
+        task=_task_rows(run, facts),
+        latency=latency,
+        run=run,
+        facts=facts,
+    )
+
+
+def _samples(options: DataOptions, runner: LocalRunner) -> SampleFile:
+    if options.data == RANDOM:
+        return random_samples({n: (i.shape, runner.input_dtype(n)) for n, i in runner.inputs.items()})
+    return read_samples(options.data, options.images)
+
+
+def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> int:
+    other = file if options.calibration is None else read_samples(options.calibration, options.images)
+    for name in inputs:
+        ours, theirs = file.validation(name), other.calibration(name)
+        if theirs is None and other is not file:
+            theirs = other.validation(name)
+        if ours is not None and theirs is not None and ours.ndim and theirs.ndim and ours.shape[1:] == theirs.shape[1:]:
+            return len(digests(np.asarray(ours)) & digests(np.asarray(theirs)))
+    return 0
+
+
+def _run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: RunResult) -> tuple[RunRow, ...]:
+    data: dict[str, Any] = {"file": file.name, "random": file.is_random}
+    if file.preprocessing:
+        data["preprocessing"] = file.preprocessing
+    rows = []
+    for key, name, runner in (("r0", "float", runners[0]), (RUN_ID, "quant", runners[1])):
+        rows.append(
+            RunRow(
+                id=key,
+                model="float" if name == "float" else "quant",
+                kind="local",
+                provider=runner.options.provider,
+                optimisation=runner.level,
+                threads=runner.options.threads,
+                samples=run.samples,
+                data=data,
+                taps_verified=run.taps_verified.get(name, "not checked"),
+                notes=tuple(runner.notes) + (tuple(run.notes) if name == "quant" else ()),
+            )
+        )
+    return tuple(rows)
+
+
+def _activation_rows(float_model: Model, quant_model: Model, run: RunResult) -> tuple[ActivationRow, ...]:
+    rows = []
+    for item in run.activations:
+        pair, use = item.pair, item.range_use
+        site_range = None if pair.site is None else value_range(pair.site.params)
+        seen = None
+        if use is not None and use.n:
+            seen = use.seen_low, use.seen_high
+        elif item.cumulative.n:
+            seen = item.cumulative.low, item.cumulative.high
+        rows.append(
+            ActivationRow(
+                run=RUN_ID,
+                group=pair.group,
+                float_value=float_model.graph.values[pair.float_value].key,
+                quant_value=quant_model.key(pair.quant_value),
+                samples=run.samples,
+                depth=pair.depth,
+                cumulative=item.cumulative.metrics() if item.cumulative.n or pair.observable else {},
+                isolated={} if item.isolated is None else item.isolated.metrics(),
+                range_float=seen,
+                range_quant=site_range,
+                clipped_share=None if use is None or not use.n else use.clipped_share,
+                range_used=None if use is None else use.range_used,
+                observable=pair.observable,
+                reason=pair.reason,
+                layout=item.layout,
+            )
+        )
+    return tuple(rows)
+
+
+def _output_rows(run: RunResult) -> tuple[OutputRow, ...]:
+    rows = []
+    for (ours, theirs), sums in run.outputs.items():
+        metrics = dict(sums.metrics()) | logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
+        rows.append(OutputRow(RUN_ID, ours, theirs, metrics))
+    return tuple(rows)
+
+
+def _task_rows(run: RunResult, facts: DataFacts) -> tuple[TaskRow, ...]:
+    if facts.labels is None:
+        return ()
+    for ours, theirs in run.outputs:
+        decisions = decide(run.float_outputs[ours], run.quant_outputs[theirs], facts.labels)
+        if decisions is not None:
+            return (task_row(RUN_ID, decisions, facts.groups),)
+    return ()
+
+
+def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[LatencyRow, ...]:
+    batch = next(iter(feeder.batches()))
+    rows = []
+    for key, runner, feeds in (("r0", runners[0], batch.float_feeds), (RUN_ID, runners[1], batch.quant_feeds)):
+        rows.append(latency_row(key, runner.profile(feeds)))
+    return tuple(rows)
+
+
+def latency_row(run: str, profile: Profile) -> LatencyRow:
+    """Node times with the share that goes into conversions."""
+    total = sum(n.p50_us for n in profile.nodes)
+    spent = sum(n.p50_us for n in profile.nodes if n.op_type in CONVERSIONS)
+    nodes = tuple(NodeTimeRow(n.node, n.op_type, n.p50_us, n.p90_us, n.provider) for n in profile.nodes)
+    return LatencyRow(run, profile.total_p50_us, profile.repeats, spent / total if total else 0.0, nodes)
