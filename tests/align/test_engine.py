@@ -205,9 +205,7 @@ def test_values_are_compared_behind_the_quantizer_and_a_lost_relu_lives_in_its_r
     group = group_with(alignment, node(float_graph, "Relu"))
     assert ops(float_graph, group.float_nodes) == ["MatMul", "Relu"]
     assert ops(quant_graph, group.quant_nodes) == ["DequantizeLinear", "MatMul", "QuantizeLinear"]
-    names = {
-        float_graph.values[p.float_value].name: quant_graph.values[p.quant_value].name for p in alignment.values
-    }
+    names = {float_graph.values[p.float_value].name: quant_graph.values[p.quant_value].name for p in alignment.values}
     assert names == {"r": "rdq", "y": "y"}
 
 
