@@ -14,6 +14,7 @@ from visualquant.align.matcher import Matcher, UnitPair
 from visualquant.align.packs import find_packs
 from visualquant.align.side import Side
 from visualquant.align.sketches import unique_pairs
+from visualquant.align.trust import trusted_names
 from visualquant.align.units import UnitGraph, UnitId, simple_units
 from visualquant.core.evidence import ActivationEvidence
 from visualquant.core.graph import NodeId, ValueId
@@ -58,6 +59,7 @@ class _TwoPass:
             self.start.setdefault(left.root(x), right.root(y))
         self.different = frozenset((left.root(x), right.root(y)) for x, y in given.activations.different)
         self.simple = simple_units(left), simple_units(right)
+        self.named = trusted_names(given.named, *self.simple)
         self.groups = Groups()
         self.more: list[tuple[ValueId, ValueId]] = []
         self.bindings: list[Binding] = []
@@ -96,7 +98,7 @@ class _TwoPass:
         return Matcher(
             left,
             right,
-            named=_named_units(left, right, self.given.named),
+            named=_named_units(left, right, self.named),
             values=values,
             ends=self.ends,
             regions=self.regions if left is self.simple[0] else ({}, {}),

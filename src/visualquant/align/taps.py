@@ -83,10 +83,10 @@ def _seen(side: Side, value: ValueId) -> ValueId | None:
 
 
 def _is_float(side: Side, value: ValueId) -> bool:
-    """Whether a value is a float tensor; where its type is not known, whether what makes it gives floats."""
-    dtype = side.graph.values[value].dtype
-    if dtype is not None:
-        return dtype.is_float
+    """Whether a value is a float tensor, as far as what makes it and its stated type say."""
     made = side.producer(value)
     op = "" if made is None else side.graph.nodes[made].op_type
-    return op not in _CODES and not op.startswith("QLinear")
+    if op in _CODES or op.startswith("QLinear"):
+        return False
+    dtype = side.graph.values[value].dtype
+    return dtype is None or dtype.is_float
