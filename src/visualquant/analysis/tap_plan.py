@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,22 @@ class TapPair:
 
     def value_of(self, tapped: Array) -> Array:
         """The tapped array as float values: codes are dequantized as the runtime does, in float32."""
-        if self.params is None or tapped.dtype.kind == "f":
+        if self.params is None or tapped.dtype.kind not in "iu":
             return tapped
         return dequantize(tapped, self.params)
 
 
 def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
-    """(code − zero_point)·scale in float32, the subtraction in int32."""
+    """(code − zero_point)·scale in float32, the subtraction in int32.
+
+    The runtime may turn int8 codes into uint8 (shifted by half the range) or back: the tapped type decides.
+    """
     zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.int32), codes.shape)
+    half = 1 << (8 * codes.dtype.itemsize - 1)
+    if codes.dtype.kind == "u" and params.code_type.kind == "int":
+        zero = zero + half
+    elif codes.dtype.kind == "i" and params.code_type.kind == "uint" and codes.dtype.itemsize < 4:
+        zero = zero - half
     scale = params.broadcast(params.scale, codes.shape).astype(np.float32)
     out: npt.NDArray[np.float32] = (codes.astype(np.int32) - zero).astype(np.float32) * scale
     return out
@@ -92,12 +100,49 @@ def sites_behind(model: Model) -> dict[ValueId, QuantSite]:
     return found
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Renamed:
+    """A value in the optimised graph.
+
+    Attributes:
+        name: there.
+        params: how codes become values, where codes are what is found there.
+    """
+
+    name: str
+    params: QuantParams | None
+
+
+def key_of(site: QuantSite | None, value: ValueId) -> object:
+    """One key for all forms of a quantized value: before Q, codes, after DQ."""
+    return ("site", id(site)) if site is not None else value
+
+
+def follow_renames(quant_model: Model, optimised: GraphView, tied: Alignment) -> dict[object, Renamed]:
+    """Where each value of the user's quantized graph is in the graph that runs, by another alignment.
+
+    Args:
+        quant_model: the user's graph.
+        optimised: what the runtime made of it.
+        tied: alignment of the two.
+    """
+    made_by, behind = sites_by_value(quant_model), sites_behind(quant_model)
+    found: dict[object, Renamed] = {}
+    for tie in tied.values:
+        site = made_by.get(tie.float_value) or behind.get(tie.float_value)
+        params = None if site is None else site.params
+        name = optimised.values[tie.quant_value].name
+        found.setdefault(key_of(site, tie.float_value), Renamed(name, params))
+    return found
+
+
 def plan_taps(
     float_model: Model,
     quant_model: Model,
     alignment: Alignment,
     float_names: Collection[str],
     quant_names: Collection[str],
+    renamed: Mapping[object, Renamed] | None = None,
 ) -> tuple[TapPair, ...]:
     """A pair for each aligned value, in dataflow order.
 
@@ -110,6 +155,7 @@ def plan_taps(
         alignment: of the two.
         float_names: names of values in the float graph that really runs.
         quant_names: the same of the quantized graph.
+        renamed: what became of values whose names are gone, by `key_of` (see `follow_renames`).
     """
     float_graph, quant_graph = float_model.graph, quant_model.graph
     order = {n: k for k, n in enumerate(float_graph.topological)}
@@ -120,12 +166,14 @@ def plan_taps(
         if made is None or float_graph.values[tie.float_value].scope or quant_graph.values[tie.quant_value].scope:
             continue
         site = made_by.get(tie.quant_value) or behind.get(tie.quant_value)
-        key: object = id(site) if site is not None else tie.quant_value
+        key = key_of(site, tie.quant_value)
         old = pairs.get(key)
         if old is not None and old.depth >= order[made]:
             continue
         name = float_graph.values[tie.float_value].name
         quant_value, quant_tap, params = _quant_tap(quant_graph, tie.quant_value, site, quant_names)
+        if quant_tap is None and renamed is not None and key in renamed:
+            quant_tap, params = renamed[key].name, renamed[key].params
         reason = None
         if name not in float_names:
             reason = "fused away in the float model by the runtime"

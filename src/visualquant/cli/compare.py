@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="Layers and findings to show.")
 @click.option("--fail-below-sqnr", type=float, metavar="DB", help="Exit code 1 if a weight's SQNR is below DB.")
 @click.option("--data-root", type=click.Path(path_type=Path), help="Folder of data files that are links elsewhere.")
+@click.option("--fusions", is_flag=True, help="List what was fused: before, after, and what is quantized there.")
 @click.option("--data", help="Samples: .npz, .npy, a folder of .npy or images, or `random`. Runs both models.")
 @click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
 @click.option("--calib", help="Calibration samples when they stand in another file.")
@@ -48,6 +49,7 @@ def command(
     fail_below_sqnr: float | None,
     data_root: Path | None,
     threads: int | None,
+    fusions: bool,
     pins: Path | None,
     **data_options: Any,
 ) -> int:
@@ -83,7 +85,7 @@ def command(
     if not write_json(report, json_path):
         from visualquant.reports.terminal import render
 
-        render(report, top=top)
+        render(report, top=top, fusions=fusions)
     return _gate(report, fail_below_sqnr)
 
 

@@ -164,6 +164,8 @@ class FusionRow:
     """A pattern that stands in other nodes on the other side.
 
     Attributes:
+        quant_points: tensors of the group that are quantized (weights, biases, activations).
+        blocked: a Q/DQ pair stands inside the pattern: the runtime can't fuse it.
         changed_value: relative error (max|e| over max|x|) of folded weights or of the fused form, when known.
     """
 
@@ -171,6 +173,8 @@ class FusionRow:
     group: str
     float: tuple[str, ...]
     quant: tuple[str, ...]
+    quant_points: tuple[str, ...] = ()
+    blocked: bool = False
     changed_value: Number | None = None
     model: str | None = None
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from visualquant.core.report import Finding, ModelRow, Report
 from visualquant.core.text import safe_text
 from visualquant.reports.numbers import share, size
+from visualquant.reports.terminal_run import fusion_table, run_block
 from visualquant.reports.terminal_weights import weight_table, what_if_table, worst_first
 
 STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -43,13 +44,14 @@ def page(out: TextIO | None = None) -> Iterator[Console]:
         out.write(line.rstrip() + "\n")
 
 
-def render(report: Report, out: TextIO | None = None, *, top: int = 10) -> None:
+def render(report: Report, out: TextIO | None = None, *, top: int = 10, fusions: bool = False) -> None:
     """Writes summary, worst layers and findings.
 
     Args:
         report: what to show.
         out: where; standard output by default.
         top: how many layers and findings at most.
+        fusions: also list what was fused, before and after.
     """
     with page(out) as console:
         unicode = console.encoding.lower().startswith("utf")
@@ -59,6 +61,10 @@ def render(report: Report, out: TextIO | None = None, *, top: int = 10) -> None:
             console.print(weight_table(report, top, console.width, unicode=unicode))
             if any(w.what_if for w in report.weights):
                 console.print(what_if_table(report.weights, worst_first(report.weights), top, console.width))
+        if report.outputs or report.task:
+            console.print(run_block(report, top))
+        if fusions and report.fusions:
+            console.print(fusion_table(report))
         console.print()
         console.print(findings_block(report.findings, top))
         if report.status != "complete":

@@ -110,6 +110,11 @@ class LocalRunner:
             self._optimised = model
         return self._optimised
 
+    @property
+    def optimised_path(self) -> Path:
+        """The file that the runtime wrote."""
+        return Path(self._folder.name) / "optimised.onnx"
+
     def _load_external(self, model: onnx.ModelProto, folder: Path) -> None:
         """Takes tensor data in: what the runtime wrote beside its graph, and what stayed with the original file."""
         for tensor in model.graph.initializer:
@@ -227,10 +232,10 @@ class LocalRunner:
         tapped = next(e for e in self.tap([((0,), feeds)], taps) if not e.value).outputs
         return all(_same_bits(plain[n], tapped[n]) for n in self.outputs)
 
-    def profile(self, feeds: Feeds, *, warm_up: int = 3, repeats: int = 20) -> Profile:
-        """Node times of the graph that really runs, by the runtime's own profiler."""
+    def profile(self, feeds: Feeds, *, level: Level | None = None, warm_up: int = 3, repeats: int = 20) -> Profile:
+        """Node times by the runtime's own profiler, at the runner's level or another one."""
         prefix = str(Path(self._folder.name) / "profile")
-        session = make_session(self.path, self.options, level=self.level, profile_prefix=prefix)
+        session = make_session(self.path, self.options, level=level or self.level, profile_prefix=prefix)
         for _ in range(warm_up + repeats):
             self._call(session, None, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,16 +13,17 @@ import numpy.typing as npt
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import plan_taps, sites_by_value
+from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps, sites_by_value
 from visualquant.core.activations import PairSums, RangeUse
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
 from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
-from visualquant.errors import CancelledError
+from visualquant.errors import CancelledError, InputError
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
+from visualquant.session.pipeline import align_models, load_model
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +63,8 @@ class _Job:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
         self.runners = runners
         names = [{out for n in r.optimised().graph.node for out in n.output if out} for r in runners]
-        self.pairs = plan_taps(float_model, quant_model, alignment, *names)
+        renamed = _renamed(quant_model, runners[1])
+        self.pairs = plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
         self.measured = [MeasuredActivation(p, PairSums(), range_use=_range_of(p.site)) for p in self.pairs]
         self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None}
         self.quant_taps = {p.quant_tap for p in self.pairs if p.observable and p.quant_tap is not None}
@@ -97,6 +100,8 @@ class _Job:
         for event in self.runners[1].tap([(batch.samples, batch.quant_feeds)], self.quant_taps):
             for item in by_tap.get(event.value, ()):
                 x = floats[item.pair.float_tap or ""]
+                if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
+                    continue  # codes of which nobody knows the scale
                 found = reconcile(x, item.pair.value_of(event.array))
                 if found is not None:
                     item.cumulative.update(x, found[0])
@@ -223,6 +228,15 @@ class _Job:
             [*notes, *self.notes],
             self.first_feeds,
         )
+
+
+def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
+    """Where the values of the user's quantized graph are in the optimised one."""
+    with contextlib.suppress(InputError):
+        optimised = load_model(runner.optimised_path, data_root=runner.path.parent)
+        tied = align_models(quant_model, optimised)
+        return follow_renames(quant_model, optimised.graph, tied)
+    return {}
 
 
 def _joined(arrays: list[Array]) -> Array:

@@ -183,7 +183,11 @@ def _report(
         nodes={"float": node_rows(float_model.graph), "quant": node_rows(quant_model.graph)},
         values={"float": value_rows(float_model.graph), "quant": value_rows(quant_model.graph)},
         alignment=alignment_rows(alignment),
-        fusions=fusion_rows(alignment),
+        fusions=fusion_rows(
+            alignment,
+            quant_model,
+            frozenset(g for f in findings if f.code == "QDQ_BLOCKS_FUSION" for g in f.groups),
+        ),
         weights=weights,
         findings=findings,
         timings={k: round(v, 4) for k, v in timings.items()},

@@ -215,8 +215,9 @@ def _task_rows(run: RunResult, facts: DataFacts) -> tuple[TaskRow, ...]:
 def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[LatencyRow, ...]:
     batch = next(iter(feeder.batches()))
     rows = []
+    level = runners[1].level  # NOTE: the reference runs unoptimised; its time is that of the user's level
     for key, runner, feeds in (("r0", runners[0], batch.float_feeds), (RUN_ID, runners[1], batch.quant_feeds)):
-        rows.append(latency_row(key, runner.profile(feeds)))
+        rows.append(latency_row(key, runner.profile(feeds, level=level)))
     return tuple(rows)
 
 
