@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,14 @@ def _truth_of(pair: Pair) -> Any:
         tool.anchors = plain
 
 
+@contextlib.contextmanager
+def quiet_about_files() -> Iterator[None]:
+    """The shared tools leave closing files to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+
+
 def has_truth(pair: Pair) -> bool:
     """False for cases that only state `aligned`."""
     return pair.set_name != "cases" and (pair.case is None or (pair.case / "anchors.json").exists())
@@ -143,7 +153,11 @@ def score(pair: Pair, report: dict[str, Any], map_path: Path | None = None) -> d
     tool.onnx = _NoLoad
     out = io.StringIO()
     try:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file, contextlib.redirect_stdout(out):
+        with (
+            tempfile.NamedTemporaryFile("w", suffix=".json") as file,
+            contextlib.redirect_stdout(out),
+            quiet_about_files(),
+        ):
             json.dump(report, file)
             file.flush()
             tool.score(str(pair.float_path), str(pair.quant_path), file.name, str(map_path) if map_path else None)
