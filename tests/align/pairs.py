@@ -122,7 +122,7 @@ def _truth_of(pair: Pair) -> Any:
     plain = tool.anchors
     if pair.case is not None:
         ties = [tuple(x) for x in json.loads((pair.case / "anchors.json").read_text())["anchors"]]
-        tool.anchors = lambda f, q: (ties, {x for x, _ in ties})
+        tool.anchors = lambda *_: (ties, {x for x, _ in ties})
     try:
         return tool.truth(
             *(tool.onnx.load(p, load_external_data=False).graph for p in (pair.float_path, pair.quant_path))
@@ -149,7 +149,7 @@ def score(pair: Pair, report: dict[str, Any], map_path: Path | None = None) -> d
     tool = load_tool("alignment_truth")
     truth = _truth_of(pair)
     plain = tool.truth, tool.onnx
-    tool.truth = lambda f, q: truth
+    tool.truth = lambda *_: truth
     tool.onnx = _NoLoad
     out = io.StringIO()
     try:
@@ -206,5 +206,5 @@ class _NoLoad:
         graph = None
 
     @staticmethod
-    def load(path: str, load_external_data: bool = False) -> _NoLoad._Model:
+    def load(*_: object, **__: object) -> _NoLoad._Model:
         return _NoLoad._Model()
