@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "align"))
 
-from build import decoder, quantized  # noqa: E402
+from build import decoder, quantized
 
-from visualquant.align import align  # noqa: E402
+from visualquant.align import align
 
 NODES_A_LAYER = 32
 
@@ -38,9 +38,7 @@ def main() -> None:
     rows = [measure(n) for n in sizes]
     for (nodes, seconds, share), n in zip(rows, sizes, strict=True):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"{n:7} asked  {nodes:7} float nodes  {seconds:7.2f} s  {share:.4f} tied 1:1 or 1:n  peak so far {peak:.0f} MB"
-        )
+        print(f"{n:7} asked  {nodes:7} float nodes  {seconds:7.2f} s  {share:.4f} tied  peak {peak:.0f} MB")
     if len(rows) > 1:
         (n0, t0, _), (n1, t1, _) = rows[0], rows[-1]
         print(f"time ratio / (n log n ratio): {t1 / t0 / (n1 * math.log(n1) / (n0 * math.log(n0))):.2f}")

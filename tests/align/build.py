@@ -54,7 +54,7 @@ class Net:
         return Net(list(self.inputs), list(self.outputs), list(self.ops), dict(self.constants), dict(self.shapes))
 
     def view(self, rng: random.Random | None = None, rename: bool = False) -> GraphView:
-        """The graph; with `rng` in a random (not even topological) node order, with `rename` under other inner names."""
+        """The graph; with `rng` in a random, not even topological order, with `rename` under other inner names."""
         ops = list(self.ops)
         order = list(self.constants)
         if rng is not None:
@@ -101,7 +101,7 @@ class Net:
 
 
 def decoder(layers: int, width: int = 16, seed: int = 0) -> Net:
-    """A decoder-like network: norm, attention with rotary arithmetic, gated feed-forward, residuals; 27 nodes a layer."""
+    """A decoder-like network: norms, attention with rotary arithmetic, gated feed-forward, residuals."""
     rng = np.random.default_rng(seed)
     net = Net(["x"], ["y"])
     cos = net.const("cos", rng.standard_normal((1, width)).astype(np.float32))

@@ -1,14 +1,17 @@
 """F1 of every corpus, zoo, cross-exporter and case pair at once: python tests/align/corpus_report.py [options].
 
---sets corpus,zoo,cross,cases  --seeds 0,1,2,3 (0: names kept)  --extra DIR  --match TEXT  --jobs N  --worst N  --json F  --against F
+--sets corpus,zoo,cross,cases  --seeds 0,1,2,3 (0: names kept)  --extra DIR  --match TEXT  --jobs N  --worst N
+--json F  --against F
 `--against` names an earlier --json file and prints what was won and lost since.
 """
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import json
 import pickle
 import statistics
@@ -20,11 +23,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import pairs as P  # noqa: E402
+import pairs as shared
 
-from visualquant.align import align  # noqa: E402
-from visualquant.formats.container import open_model  # noqa: E402
-from visualquant.formats.scheme import find_sites  # noqa: E402
+from visualquant.align import align
+from visualquant.formats.container import open_model
+from visualquant.formats.scheme import find_sites
 
 CACHE = Path(tempfile.gettempdir()) / "visualquant-align-cache"
 
@@ -36,22 +39,20 @@ def graph_and_sites(path: Path) -> Any:
         return pickle.loads(cached.read_bytes())
     graph = open_model(path)
     sites = find_sites(graph).sites
-    try:
+    with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):
         cached.write_bytes(pickle.dumps((graph, sites)))
-    except (TypeError, AttributeError, pickle.PicklingError):
-        pass
     return graph, sites
 
 
-def scrambled(pair: P.Pair, seed: int) -> tuple[Path, Path]:
+def scrambled(pair: shared.Pair, seed: int) -> tuple[Path, Path]:
     stem = str(pair.quant_path).replace("/", "_") + f".{seed}"
     out, names = CACHE / f"{stem}.onnx", CACHE / f"{stem}.map.json"
     if not names.exists():
-        P.load_tool("alignment_truth").scramble(str(pair.quant_path), str(out), str(names), seed)
+        shared.load_tool("alignment_truth").scramble(str(pair.quant_path), str(out), str(names), seed)
     return out, names
 
 
-def run_pair(pair: P.Pair, seeds: list[int]) -> list[dict[str, Any]]:
+def run_pair(pair: shared.Pair, seeds: list[int]) -> list[dict[str, Any]]:
     rows = []
     float_graph, float_sites = graph_and_sites(pair.float_path)
     for seed in seeds:
@@ -65,12 +66,12 @@ def run_pair(pair: P.Pair, seeds: list[int]) -> list[dict[str, Any]]:
             start = time.perf_counter()
             result = align(float_graph, quant_graph, float_sites=float_sites, quant_sites=quant_sites)
             row["seconds"] = time.perf_counter() - start
-            report = P.report_of(float_graph, quant_graph, result)
-            if P.has_truth(pair):
-                row.update(P.score(pair, report, names))
-                row["groups"] = P.judged_groups(pair, report, names)
+            report = shared.report_of(float_graph, quant_graph, result)
+            if shared.has_truth(pair):
+                row.update(shared.score(pair, report, names))
+                row["groups"] = shared.judged_groups(pair, report, names)
             if pair.case is not None:
-                tool = P.load_tool("check_case")
+                tool = shared.load_tool("check_case")
                 expect = json.loads((pair.case / "expect.json").read_text())
                 row["missing"] = list(tool.check_aligned(expect, tool.Report(report)))
             row["related"] = result.related
@@ -93,8 +94,8 @@ def main() -> None:
     args = parser.parse_args()
     CACHE.mkdir(exist_ok=True)
     sets, seeds = args.sets.split(","), [int(x) for x in args.seeds.split(",")]
-    todo = [p for p in (*P.corpus_pairs(), *P.cross_pairs(), *P.case_pairs()) if p.set_name in sets]
-    todo += P.extra_pairs(args.extra) if args.extra else []
+    todo = [p for p in (*shared.corpus_pairs(), *shared.cross_pairs(), *shared.case_pairs()) if p.set_name in sets]
+    todo += shared.extra_pairs(args.extra) if args.extra else []
     todo = [p for p in todo if args.match in p.name]
     rows: list[dict[str, Any]] = []
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
@@ -142,7 +143,8 @@ def show(rows: list[dict[str, Any]], worst: int) -> None:
     judged = [g for r in rows for g in r.get("groups", ()) if g[2]]
     if judged:
         print(
-            f"confidence >= 0.9: {len(sure)} of {len(judged)} groups, right {sum(g[3] for g in sure) / max(len(sure), 1):.4f}; "
+            f"confidence >= 0.9: {len(sure)} of {len(judged)} groups, "
+            f"right {sum(g[3] for g in sure) / max(len(sure), 1):.4f}; "
             f"below: right {sum(g[3] for g in judged if g[1] < 0.9) / max(len(judged) - len(sure), 1):.4f}"
         )
 

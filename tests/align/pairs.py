@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -120,13 +122,21 @@ def _truth_of(pair: Pair) -> Any:
     plain = tool.anchors
     if pair.case is not None:
         ties = [tuple(x) for x in json.loads((pair.case / "anchors.json").read_text())["anchors"]]
-        tool.anchors = lambda f, q: (ties, {x for x, _ in ties})
+        tool.anchors = lambda *_: (ties, {x for x, _ in ties})
     try:
         return tool.truth(
             *(tool.onnx.load(p, load_external_data=False).graph for p in (pair.float_path, pair.quant_path))
         )
     finally:
         tool.anchors = plain
+
+
+@contextlib.contextmanager
+def quiet_about_files() -> Iterator[None]:
+    """The shared tools leave closing files to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
 
 
 def has_truth(pair: Pair) -> bool:
@@ -139,11 +149,15 @@ def score(pair: Pair, report: dict[str, Any], map_path: Path | None = None) -> d
     tool = load_tool("alignment_truth")
     truth = _truth_of(pair)
     plain = tool.truth, tool.onnx
-    tool.truth = lambda f, q: truth
+    tool.truth = lambda *_: truth
     tool.onnx = _NoLoad
     out = io.StringIO()
     try:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file, contextlib.redirect_stdout(out):
+        with (
+            tempfile.NamedTemporaryFile("w", suffix=".json") as file,
+            contextlib.redirect_stdout(out),
+            quiet_about_files(),
+        ):
             json.dump(report, file)
             file.flush()
             tool.score(str(pair.float_path), str(pair.quant_path), file.name, str(map_path) if map_path else None)
@@ -192,5 +206,5 @@ class _NoLoad:
         graph = None
 
     @staticmethod
-    def load(path: str, load_external_data: bool = False) -> _NoLoad._Model:
+    def load(*_: object, **__: object) -> _NoLoad._Model:
         return _NoLoad._Model()

@@ -116,7 +116,7 @@ def f1(
     names: dict[int, str],
     truth: dict[str, set[str]],
 ) -> float:
-    """F1 as the shared scorer counts it, from a known truth; `names` gives the plain name of each quant node's result."""
+    """F1 as the shared scorer counts it; `names` gives the plain name of each quant node's result."""
     hit, judged, good, bad = 0, 0, 0, 0
     all_true = set().union(*truth.values())
     for group in alignment.groups:

@@ -184,7 +184,7 @@ def test_equal_layers_are_tied_in_order() -> None:
     float_graph = net.view()
     quant_graph = net.view(random.Random(5), rename=True)
     alignment = align(float_graph, quant_graph)
-    order = [k for k in quant_graph.topological]
+    order = list(quant_graph.topological)
     for group in alignment.groups:
         assert len(group.float_nodes) == len(group.quant_nodes) == 1
         assert order.index(group.quant_nodes[0]) == group.float_nodes[0]
