@@ -13,7 +13,7 @@ from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.model import Model
 from visualquant.core.operators import QUANTIZE_OPS
-from visualquant.core.quant import QuantParams, QuantSite
+from visualquant.core.quant import QuantParams, QuantSite, code_limits
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +30,7 @@ class TapPair:
         params: how tapped codes become values; None where the tap is a float.
         site: the quantizer behind the value, if any.
         reason: why it can't be observed.
+        before_quantizer: the tap stands before Q → DQ, which are applied to it here.
     """
 
     float_value: ValueId
@@ -41,6 +42,7 @@ class TapPair:
     params: QuantParams | None
     site: QuantSite | None
     reason: str | None = None
+    before_quantizer: bool = False
 
     @property
     def observable(self) -> bool:
@@ -49,9 +51,21 @@ class TapPair:
 
     def value_of(self, tapped: Array) -> Array:
         """The tapped array as float values: codes are dequantized as the runtime does, in float32."""
-        if self.params is None or tapped.dtype.kind not in "iu":
+        if self.params is None:
             return tapped
+        if tapped.dtype.kind not in "iu":
+            return dequantize(quantize(tapped, self.params), self.params) if self.before_quantizer else tapped
         return dequantize(tapped, self.params)
+
+
+def quantize(x: Array, params: QuantParams) -> npt.NDArray[np.int32]:
+    """saturate(round_half_even(x / scale) + zero_point) in float32, as QuantizeLinear; NaN becomes code 0."""
+    low, high = code_limits(params) or (-128, 127)
+    zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.float32), x.shape)
+    with np.errstate(all="ignore"):
+        codes = np.rint(x.astype(np.float32) / params.broadcast(params.scale, x.shape).astype(np.float32)) + zero
+    out: npt.NDArray[np.int32] = np.nan_to_num(np.clip(codes, low, high)).astype(np.int32)
+    return out
 
 
 def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
@@ -60,10 +74,10 @@ def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
     The runtime may turn int8 codes into uint8 (shifted by half the range) or back: the tapped type decides.
     """
     zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.int32), codes.shape)
-    half = 1 << (8 * codes.dtype.itemsize - 1)
+    half = 1 << (8 * codes.dtype.itemsize - 1) if codes.dtype.itemsize < 4 else 0
     if codes.dtype.kind == "u" and params.code_type.kind == "int":
         zero = zero + half
-    elif codes.dtype.kind == "i" and params.code_type.kind == "uint" and codes.dtype.itemsize < 4:
+    elif codes.dtype.kind == "i" and params.code_type.kind == "uint":
         zero = zero - half
     scale = params.broadcast(params.scale, codes.shape).astype(np.float32)
     out: npt.NDArray[np.float32] = (codes.astype(np.int32) - zero).astype(np.float32) * scale
@@ -172,8 +186,12 @@ def plan_taps(
             continue
         name = float_graph.values[tie.float_value].name
         quant_value, quant_tap, params = _quant_tap(quant_graph, tie.quant_value, site, quant_names)
+        early = False
         if quant_tap is None and renamed is not None and key in renamed:
             quant_tap, params = renamed[key].name, renamed[key].params
+        if quant_tap is None and site is not None and quant_graph.values[tie.quant_value].name in quant_names:
+            early = site.params is not None and site.params.code_type.is_integer
+            quant_tap, params = (quant_graph.values[tie.quant_value].name, site.params) if early else (None, None)
         reason = None
         if name not in float_names:
             reason = "fused away in the float model by the runtime"
@@ -190,6 +208,7 @@ def plan_taps(
             params=params,
             site=site,
             reason=reason,
+            before_quantizer=early,
         )
     return tuple(sorted(pairs.values(), key=lambda p: (p.depth, p.float_value, p.quant_value)))
 
@@ -204,7 +223,7 @@ def _quant_tap(
             candidates.append((site.dequantized, None))
         if site.params is not None:
             candidates.append((site.value, site.params))
-    if site is None or value not in (site.value, site.dequantized):
+    else:
         candidates.append((value, None))
     for candidate, params in candidates:
         if graph.values[candidate].name in names:
