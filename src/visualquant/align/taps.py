@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from visualquant.align.families import QUANTIZERS
@@ -10,7 +11,9 @@ from visualquant.align.operands import BLOCKED_DOMAIN
 from visualquant.align.side import Side
 from visualquant.core.alignment import MatchGroup, ValuePair
 from visualquant.core.graph import NodeId, ValueId
+from visualquant.core.trace import static_shape
 
+_CUTS = frozenset({"Relu", "Clip"})
 _CODES = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"})
 
 
@@ -27,7 +30,7 @@ def value_pairs(
     latest: dict[ValueId, ValueId] = {}
     for x, y in matched.values:
         real = x < len(left.graph.values) and y < len(right.graph.values)
-        if real and (x not in latest or _later(right, y, latest[x])):
+        if real and _may_compare(left, right, x, y) and (x not in latest or _later(right, y, latest[x])):
             latest[x] = y
     back: dict[ValueId, ValueId] = {}
     for x, y in latest.items():
@@ -44,7 +47,7 @@ def value_pairs(
     out: dict[tuple[ValueId, ValueId], ValuePair] = {}
     for x, y in pairs:
         node = left.producer(x)
-        seen = _seen(right, y)
+        seen = _seen(right, y, lost=_is_lost(left, right, x, y))
         if node is None or seen is None or not left.live[x]:
             continue
         group = of_float.get(node)
@@ -58,9 +61,27 @@ def _later(side: Side, value: ValueId, than: ValueId) -> bool:
     return some is not None and (other is None or side.rank[some] > side.rank[other])
 
 
-def _seen(side: Side, value: ValueId) -> ValueId | None:
-    """Where to look at a value: behind Q and DQ, behind the scaling of integer sums, unblocked."""
-    best = value
+def _may_compare(left: Side, right: Side, x: ValueId, y: ValueId) -> bool:
+    """False where sizes differ, and for padding that the other side has taken into the next layer."""
+    p, r = left.producer(x), right.producer(y)
+    if p is not None and r is not None and (left.families[p] == "Pad") != (right.families[r] == "Pad"):
+        return False
+    sizes = [static_shape(side.graph, v) for side, v in ((left, x), (right, y))]
+    return sizes[0] is None or sizes[1] is None or math.prod(sizes[0]) == math.prod(sizes[1])
+
+
+def _is_lost(left: Side, right: Side, x: ValueId, y: ValueId) -> bool:
+    """Whether the float value is that of an activation which the quantized side leaves to a quantizer's range."""
+    p, r = left.producer(x), right.producer(y)
+    return p is not None and left.families[p] in _CUTS and (r is None or right.families[r] not in _CUTS)
+
+
+def _seen(side: Side, value: ValueId, lost: bool) -> ValueId | None:
+    """Where to look at a value: behind Q and DQ, behind the scaling of integer sums, unblocked.
+
+    Where an activation is lost, only what stands behind the quantizer will do, be it codes.
+    """
+    best, codes = value, None
     todo, seen = [value], {value}
     while todo:
         current = todo.pop(0)
@@ -73,8 +94,12 @@ def _seen(side: Side, value: ValueId) -> ValueId | None:
                 continue
             seen.add(out)
             todo.append(out)
-            if _is_float(side, out) and (not _is_float(side, best) or best == value):
+            if node.op_type == "QuantizeLinear" and codes is None:
+                codes = out
+            if _is_float(side, out) and (node.op_type == "Mul" or best == value or not _is_float(side, best)):
                 best = out
+    if lost and best == value and codes is not None:
+        return codes
     made = side.producer(value)
     blocked = made is not None and side.graph.nodes[made].domain == BLOCKED_DOMAIN
     if blocked and best == value:
