@@ -85,9 +85,9 @@ def measure(
         QuantParamsError: params that do not fit the codes.
         CancelledError: `options.cancel` said so.
     """
-    from visualquant.kernels import plain
+    from visualquant.kernels import measuring
 
-    return plain.measure(x, codes, params, options or MeasureOptions())
+    return measuring.measure(x, codes, params, options or MeasureOptions())
 
 
 def what_if(
