@@ -21,14 +21,20 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, event, types
+from llvmlite import ir as _ir
+from numba.core import cgutils as _cgutils
+from numba.core import event, types
 from numba.extending import intrinsic
 
-__all__ = ["cgutils", "intrinsic", "ir", "types"]
+# NOTE: what _simd.py needs to build vector code
+cgutils: Any = _cgutils
+ir: Any = _ir
+numba_types: Any = types
+numba_intrinsic: Any = intrinsic
 
+config: Any = numba.config
 FLAGS = {"reassoc", "contract", "nsz", "arcp"}
-JIT = not numba.config.DISABLE_JIT
+JIT = not config.DISABLE_JIT
 
 f32, f64, i8, u8, u16, u32, i32, i64, u64 = (
     types.float32,
@@ -96,7 +102,7 @@ def _cache_folder() -> str | None:
     with contextlib.suppress(Exception):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not hasattr(os, "getuid") or folder.stat().st_uid == owner:
-            numba.config.CACHE_DIR = str(folder)
+            config.CACHE_DIR = str(folder)
             numba.njit(cache=True)(space["probe"])
             return str(folder)
     return None
@@ -157,7 +163,7 @@ class Kernel:
         self.from_cache = not watcher.seen
 
 
-class _CompileWatcher(event.Listener):  # type: ignore[misc]
+class _CompileWatcher(event.Listener):
     """Tells the listeners of `on_compile` once."""
 
     def __init__(self, name: str) -> None:
@@ -192,7 +198,7 @@ def strict_inline(function: Callable[..., Any]) -> Any:
 
 
 def _comparison(operator: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def pick(typing: Any, a: Any, b: Any) -> Any:
         del typing
 
@@ -206,7 +212,7 @@ def _comparison(operator: str) -> Any:
     return pick
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     del typing
 
@@ -217,7 +223,7 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     return a(a, b, c), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _count16(typing: Any, total: Any, flag: Any) -> Any:
     del typing, total, flag
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from visualquant.kernels._jit import JIT, cgutils, intrinsic, ir, types
+from visualquant.kernels._jit import JIT, cgutils, ir
+from visualquant.kernels._jit import numba_intrinsic as intrinsic
+from visualquant.kernels._jit import numba_types as types
 
 LANES = 16
 PIECE = 32  # elements of one straight run: two vectors
@@ -216,19 +218,33 @@ def _emit_tile(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _block_tile(typing: Any, x: Any, first: Any, d: Any, first_code: Any, s: Any, z: Any, limits: Any, groups: Any, out: Any, first_out: Any, totals: Any) -> Any:  # fmt: skip
+@intrinsic
+def _block_tile(
+    typing: Any,
+    x: Any,
+    first: Any,
+    d: Any,
+    first_code: Any,
+    s: Any,
+    z: Any,
+    limits: Any,
+    groups: Any,
+    out: Any,
+    first_out: Any,
+    totals: Any,
+) -> Any:
     del typing
     return types.void(x, first, d, first_code, s, z, limits, groups, out, first_out, totals), _emit_tile
 
 
 def _no_tile(*args: Any) -> None:
+    del args
     raise AssertionError("without compilation there are no vector tiles: see HAS_TILES")
 
 
 # block_tile(x, first, d, first_code, s, z, limits, groups, out, first_out, totals): sums of 16·groups pieces of 32
 # elements of x from x[first] against d from d[first_code], each piece with its scale s, zero point z and limit of
-# |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = sums of the
-# whole tile by the names above, float32; EXCESS is the largest |e| − limit.
+# |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = sums
+# of the whole tile by the names above, float32; EXCESS is the largest |e| − limit.
 block_tile: Any = _block_tile if JIT else _no_tile
 HAS_TILES = JIT

@@ -76,7 +76,27 @@ def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, erro
             index[i] = np.uint32(np.int32(np.floor(y * scale)) - first)
 
 
-@kernel((read(f32, 2), read(u8), read(u8), read(f32, 2), i64, i64, u8, read(f32), read(f64, 2), read(f64, 2), i64, i64, f64, i64, i64, read(i64), write(i64, 2)))  # fmt: skip
+@kernel(
+    (
+        read(f32, 2),
+        read(u8),
+        read(u8),
+        read(f32, 2),
+        i64,
+        i64,
+        u8,
+        read(f32),
+        read(f64, 2),
+        read(f64, 2),
+        i64,
+        i64,
+        f64,
+        i64,
+        i64,
+        read(i64),
+        write(i64, 2),
+    ),
+)
 def bin_partner(
     x: Any,
     skip: Any,
@@ -101,9 +121,14 @@ def bin_partner(
     Args:
         x: float32 [rows, columns].
         skip: uint8 [rows], 1 for rows to leave out.
-        codes, values, bits, flip, table: as in `rows32.measure_rows`.
+        codes: as in `rows32.measure_rows`.
+        values: as there.
         first_code: index in `codes` of the code of x[0, 0].
-        scale, zero: float64 [rows, blocks of a row].
+        bits: as there.
+        flip: as there.
+        table: as there.
+        scale: float64 [rows, blocks of a row].
+        zero: the same, zero points.
         block: columns that share a scale.
         column: column of the tensor where x[·, 0] stands.
         width: 2^-k.
@@ -150,7 +175,8 @@ def count_codes(codes: Any, first: int, rows: int, columns: int, bits: int, flip
     Args:
         codes: uint8, packed codes (see `lanes.decode`).
         first: index of the first code.
-        rows, columns: shape of what follows.
+        rows: number of rows that follow.
+        columns: of each row.
         bits: 8, 4 or 2.
         flip: as in `lanes.decode`, so that decoded codes are int8.
         counts: int64 [rows or 1, 256], in and out, by decoded code + 128; one row of counts takes all rows.
@@ -201,7 +227,8 @@ def count_codes16(codes: Any, scratch: Any, counts: Any, distinct: Any, entropy:
         codes: uint16 [rows, columns], bit patterns.
         scratch: uint32 [65536], zeros; zeros again afterwards.
         counts: int64 [65536], in and out, by bit pattern.
-        distinct, entropy: out, int64 and float64 [rows].
+        distinct: out, int64 [rows].
+        entropy: out, float64 [rows], bits.
     """
     for r in range(codes.shape[0]):
         row = codes[r]
@@ -230,7 +257,8 @@ def bin_counts(
         codes: int64 [rows, 256], counts by code.
         skip: uint8 [rows], 1 for rows to leave out.
         lowest: code of codes[·, 0].
-        scale, zero: float64 [rows].
+        scale: float64 [rows].
+        zero: float64 [rows].
         width: 2^-k.
         first: index of counts[0].
         counts: int64 [bins], in and out.

@@ -33,6 +33,7 @@ from visualquant.kernels.records import (
     E_SQ,
     E_SUM,
     REDO,
+    REST_SQ,
     SCALED_COUNT,
     SCALED_SQ,
     STEPPED,
@@ -228,7 +229,7 @@ def _over(x: Any, d: Any, at: int, p: int, s: Any, z: Any) -> bool:
     worst = _0
     for i in range(p * PIECE, min(x.size, (p + 1) * PIECE)):
         worst = larger(worst, abs(fma(z - np.float32(d[at + i]), s, x[i])))
-    return worst > abs(s) * _NEAR
+    return bool(worst > abs(s) * _NEAR)
 
 
 @inline
@@ -243,7 +244,25 @@ def _outside(x: Any, p: int, s: Any, table_ends: Any) -> bool:
     return found
 
 
-@kernel((read(f32, 2), read(u8), read(f32, 2), i64, i64, u8, i64, read(f32), read(f64), read(f64, 2), read(f64, 2), i64, i64, write(f64, 3), write(f32, 3)))  # fmt: skip
+@kernel(
+    (
+        read(f32, 2),
+        read(u8),
+        read(f32, 2),
+        i64,
+        i64,
+        u8,
+        i64,
+        read(f32),
+        read(f64),
+        read(f64, 2),
+        read(f64, 2),
+        i64,
+        i64,
+        write(f64, 3),
+        write(f32, 3),
+    ),
+)
 def measure_blocks(
     x: Any,
     codes: Any,
@@ -264,7 +283,15 @@ def measure_blocks(
     """Records and block sums of rows whose blocks of `block` columns have a scale each.
 
     Args:
-        x, codes, values, first, bits, flip, mode, table, table_ends: as in `rows32.measure_rows`.
+        x: as in `rows32.measure_rows`, and so are the next eight.
+        codes: packed codes.
+        values: values or wide codes.
+        first: index of the first code.
+        bits: of a code.
+        flip: sign bit.
+        mode: how codes end.
+        table: values of codes.
+        table_ends: ends of the table.
         scale: float64 [rows, blocks of a row].
         zero: float64 [rows, blocks of a row], shifted by `flip` for uint8; [rows, 0] where all are 0.
         block: a multiple of 32.
@@ -331,6 +358,15 @@ def measure_blocks(
                         if mark and (count == 0 or marked[count - 1] != b):
                             marked[count] = b
                             count += 1
+            if count == 0:
+                rec[REST_SQ] = rec[E_SQ]
+            else:
+                j = 0
+                for b in range(first_block, last_block):
+                    if j < count and marked[j] == b:
+                        j += 1
+                    else:
+                        rec[REST_SQ] += np.float64(blocks[1, r, b])
             for j in range(count):
                 b = marked[j]
                 begin = b * block
@@ -349,7 +385,7 @@ def measure_blocks(
                             if mode == TABLE:
                                 beyond(xt, dt, scale[r, b], np.float64(zb), table_ends, rec)
                             elif phase == 0:
-                                c_low, c_high, equal = range32(dt, _0)
+                                c_low, c_high, _ = range32(dt, _0)
                                 low = min(low, c_low)
                                 high = max(high, c_high)
                             else:
@@ -358,7 +394,7 @@ def measure_blocks(
                             at = decode(codes, row_codes + t, n, bits, flip, q)
                             qt = q[at : at + n]
                             if phase == 0:
-                                c_low, c_high, equal = range8(qt, np.int8(0))
+                                c_low, c_high, _ = range8(qt, np.int8(0))
                                 low = min(low, c_low)
                                 high = max(high, c_high)
                             else:

@@ -11,7 +11,7 @@ from visualquant.kernels import bins as kernels
 from visualquant.kernels.engine import reader_of
 from visualquant.kernels.grid import values64
 from visualquant.kernels.piece import Piece, Subject
-from visualquant.kernels.tasks import Control, boxes, run
+from visualquant.kernels.tasks import Control, box_bytes, boxes, run
 
 I64 = npt.NDArray[np.int64]
 MOST_BYTES = 32 << 20
@@ -24,11 +24,12 @@ def channel_histograms(
 
     Args:
         subject: the tensor.
-        low, high: limits of all finite values of both.
+        low: smallest finite value of both.
+        high: largest finite value of both.
         limit: most bins; fewer where the matrix would exceed 32 MB.
         with_partner: count x̂ too.
         fast: use the float32 kernels.
-        control: threads, progress, cancel.
+        control: threads, cancel, progress.
 
     Returns:
         None where there is no finite value, or where not even two bins a channel fit.
@@ -61,7 +62,7 @@ def channel_histograms(
         begin, counts = result
         out[:, begin : begin + counts.shape[1]] += counts.astype(np.uint32)
 
-    run(len(parts), work, commit, control)
+    run(len(parts), work, commit, control, box_bytes(parts, subject.bits))
     return ChannelHistograms(exponent, first, out[0], out[1] if with_partner else None)
 
 
@@ -89,4 +90,3 @@ def _add(piece: Piece, target: I64, exponent: int, first: int, counts: I64) -> N
         for variable, values in enumerate((x64, y64)[: counts.shape[0]]):
             index = np.floor(np.ldexp(values[ok], -exponent)) - first
             counts[variable, target[row]] += np.bincount(index.astype(np.int64), minlength=counts.shape[2])
-

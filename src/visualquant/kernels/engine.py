@@ -17,7 +17,7 @@ from visualquant.kernels.partner import STEPS
 from visualquant.kernels.piece import Subject
 from visualquant.kernels.records import BAD_Y, HIGH_CODE, LOW_CODE, Records, identity
 from visualquant.kernels.sources import Box, Source, Strided
-from visualquant.kernels.tasks import Advisor, Control, Region, boxes, file_region, run
+from visualquant.kernels.tasks import Advisor, Control, Region, box_bytes, boxes, file_region, run
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -69,7 +69,9 @@ class Reader:
 
     _AHEAD = 2
 
-    def __init__(self, layout_boxes: list[Box], sources: list[tuple[Source | None, npt.NDArray[Any] | None, int]]) -> None:
+    def __init__(
+        self, layout_boxes: list[Box], sources: list[tuple[Source | None, npt.NDArray[Any] | None, int]]
+    ) -> None:
         """Takes (source, packed bytes, bits an element) of each tensor that the boxes read."""
         self.boxes = layout_boxes
         self._advisor = Advisor()
@@ -149,9 +151,7 @@ class Pass:
 
     def run(self, control: Control) -> None:
         """Does all tasks."""
-        bits = self.subject.x.dtype.itemsize * 8 + self.subject.partner.kind.bits
-        sizes = [(b[1] - b[0]) * (b[3] - b[2]) * bits // 8 for b in self.boxes]
-        run(len(self.boxes), self._work, self._commit, control, sizes)
+        run(len(self.boxes), self._work, self._commit, control, box_bytes(self.boxes, self.subject.bits))
         if self.pending is not None and self.distinct is not None and self.entropy is not None:
             from visualquant.kernels.bins import code_entropy
 
@@ -246,9 +246,3 @@ def _joined(parts: list[npt.NDArray[Any]], axis: int) -> npt.NDArray[Any] | None
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
-
-
-def is_cut(done: Pass) -> bool:
-    """Whether some channel did not fit a box."""
-    return any(not done.whole_channels(box) for box in done.boxes)
-

@@ -35,6 +35,7 @@ from visualquant.kernels.records import (
     NEGATIVE,
     OVER_HIGH,
     OVER_LOW,
+    REST_SQ,
     SCALED_COUNT,
     SCALED_SQ,
     STEPPED,
@@ -77,9 +78,11 @@ def _step(rec: Any, v: float, e: float, back: float, s: float, code: float, ends
     if over_low and code == ends[0]:
         rec[LOW_COUNT] += 1.0
         rec[LOW_SQ] += e * e
-    if over_high and code == ends[1]:
+    elif over_high and code == ends[1]:
         rec[HIGH_COUNT] += 1.0
         rec[HIGH_SQ] += e * e
+    else:
+        rec[REST_SQ] += e * e
     if s == 0.0:
         return
     rec[OVER_LOW] += 1.0 if over_low else 0.0
@@ -126,6 +129,7 @@ def _piece(x: Any, d: Any, s: float, z: float, mode: int, ends: Any, rec: Any, b
     e_abs = 0.0
     e_sq = 0.0
     e_max = 0.0
+    rest_sq = 0.0
     near = abs(s) * 0.499
     below = min(ends[0] * s, ends[1] * s)
     above = max(ends[0] * s, ends[1] * s)
@@ -157,10 +161,14 @@ def _piece(x: Any, d: Any, s: float, z: float, mode: int, ends: Any, rec: Any, b
         if mode == STEPS:
             if size >= near or s == 0.0:
                 _step(rec, v, e, back, s, d[i], ends)
+            else:
+                rest_sq += e * e
         elif mode == TABLE and (v < below or v > above):
             k = LOW_COUNT if (v < below) == (s >= 0.0) else HIGH_COUNT
             rec[k] += 1.0
             rec[k + 1] += e * e
+        else:
+            rest_sq += e * e
     count = x.size - bad_x - bad_y
     if bad_x > 0 or bad_y > 0:
         count = 0
@@ -182,6 +190,7 @@ def _piece(x: Any, d: Any, s: float, z: float, mode: int, ends: Any, rec: Any, b
     rec[E_SUM] += e_sum
     rec[E_ABS] += e_abs
     rec[E_SQ] += e_sq
+    rec[REST_SQ] += rest_sq
     rec[E_MAX] = max(rec[E_MAX], e_max)
     if s != 0.0:
         rec[SCALED_COUNT] += count
@@ -192,7 +201,23 @@ def _piece(x: Any, d: Any, s: float, z: float, mode: int, ends: Any, rec: Any, b
     block[2] = count
 
 
-@kernel((read(f64, 2), read(f64, 2), read(f64, 2), read(f64, 2), read(f64, 3), i64, i64, i64, read(f64), i64, write(f64, 3), write(f64, 3)), strict=True)  # fmt: skip
+@kernel(
+    (
+        read(f64, 2),
+        read(f64, 2),
+        read(f64, 2),
+        read(f64, 2),
+        read(f64, 3),
+        i64,
+        i64,
+        i64,
+        read(f64),
+        i64,
+        write(f64, 3),
+        write(f64, 3),
+    ),
+    strict=True,
+)
 def measure64(
     x: Any,
     d: Any,
@@ -212,7 +237,8 @@ def measure64(
     Args:
         x: float64 [rows, columns].
         d: float64 [rows, columns]: integer codes, or values for float partners and tables.
-        scale, zero: float64 [rows, blocks of a row].
+        scale: float64 [rows, blocks of a row].
+        zero: the same, zero points.
         forced: float64 [2, rows, blocks]: lowest and highest code of each scale group where groups cross rows;
             [0, 0, 0] where they do not.
         block: columns that share a scale.

@@ -21,7 +21,8 @@ def gather(source: Any, row_offsets: Any, column_offsets: Any, out: Any) -> None
 
     Args:
         source: [any], the memory that holds the tensor.
-        row_offsets, column_offsets: int64 [rows], [columns], in elements.
+        row_offsets: int64 [rows], in elements.
+        column_offsets: int64 [columns], in elements.
         out: [rows, columns].
     """
     rows, columns = out.shape
@@ -39,7 +40,8 @@ def gather_packed(source: Any, row_offsets: Any, column_offsets: Any, bits: int,
 
     Args:
         source: uint8, packed codes.
-        row_offsets, column_offsets: int64 [rows], [columns], in elements.
+        row_offsets: int64 [rows], in elements.
+        column_offsets: int64 [columns], in elements.
         bits: 4 or 2.
         flip: the sign bit of signed codes, else 0.
         out: uint8 [rows, columns]; signed codes as the bytes of int8.

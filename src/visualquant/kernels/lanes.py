@@ -36,6 +36,7 @@ from visualquant.kernels.records import (
     OVER_HIGH,
     OVER_LOW,
     REDO,
+    REST_SQ,
     TIES_AWAY,
     TIES_EVEN,
     X_MAX,
@@ -94,6 +95,7 @@ def decode(codes: Any, first: int, count: int, bits: int, flip: Any, out: Any) -
 
 @inline
 def look_up(codes: Any, table: Any, out: Any) -> None:
+    """The value of each code."""
     for i in range(codes.size):
         out[i] = table[np.uint8(codes[i])]
 
@@ -113,6 +115,7 @@ def range8(d: Any, zero: Any) -> Any:
 
 @inline
 def range32(d: Any, zero: Any) -> Any:
+    """The same for float32 values."""
     low = INF
     high = -INF
     equal = _0
@@ -163,6 +166,7 @@ def steps(x: Any, d: Any, s: Any, z: Any, low_code: Any, high_code: Any, rec: An
     high = _0
     low_sq = _0
     high_sq = _0
+    rest_sq = _0
     far = _0
     negative = _0
     even = _0
@@ -185,6 +189,7 @@ def steps(x: Any, d: Any, s: Any, z: Any, low_code: Any, high_code: Any, rec: An
         high += _1 if at_high else _0
         low_sq += square if at_low else _0
         high_sq += square if at_high else _0
+        rest_sq += _0 if at_low | at_high else square
         far += _1 if abs(e) > five else _0
         negative += _1 if e < small else _0
     for i in range(x.size):
@@ -202,6 +207,7 @@ def steps(x: Any, d: Any, s: Any, z: Any, low_code: Any, high_code: Any, rec: An
     rec[HIGH_COUNT] += high
     rec[LOW_SQ] += low_sq
     rec[HIGH_SQ] += high_sq
+    rec[REST_SQ] += rest_sq
     rec[FAR] += far
     rec[NEGATIVE] += negative
     rec[TIES_EVEN] += even
@@ -216,11 +222,13 @@ def beyond(x: Any, d: Any, s: Any, z: Any, ends: Any, rec: Any) -> None:
     low, high = (LOW_COUNT, HIGH_COUNT) if s >= 0.0 else (HIGH_COUNT, LOW_COUNT)
     for i in range(x.size):
         v = np.float64(x[i])
+        e = v - (np.float64(d[i]) - z) * s
         if v < a or v > b:
-            e = v - (np.float64(d[i]) - z) * s
             k = low if v < a else high
             rec[k] += 1.0
             rec[k + 1] += e * e
+        else:
+            rec[REST_SQ] += e * e
 
 
 @inline
@@ -251,6 +259,7 @@ def finish(rec: Any, count: int, s_sq: float, d_sq: float, d_none: Any) -> None:
 
 @inline
 def clear(rec: Any) -> None:
+    """Makes a record of nothing."""
     for k in range(FIELDS):
         rec[k] = 0.0
     rec[X_MIN] = np.inf
@@ -263,6 +272,7 @@ def clear(rec: Any) -> None:
 
 @inline
 def add_tile(rec: Any, sums: Any) -> None:
+    """Adds what `tile` found to a record."""
     rec[X_SUM] += sums[0]
     rec[X_SQ] += sums[1]
     rec[E_SUM] += sums[2]

@@ -23,14 +23,11 @@ def outliers_of_long_channels(done: Pass, cut: npt.NDArray[np.bool_], control: C
 
     Two reads for the quartiles; one more where an element may be beyond a limit.
     """
-    silent = Control(control.threads, None, control.cancel)
     per = done.subject.layout.rows_per_channel
     for channel in np.flatnonzero(cut):
         first, last = int(channel) * per, (int(channel) + 1) * per
-        parts = [
-            (max(b[0], first), min(b[1], last), b[2], b[3]) for b in done.boxes if b[0] < last and b[1] > first
-        ]
-        done.outliers[channel], done.six[channel] = _one(done, int(channel), parts, silent)
+        parts = [(max(b[0], first), min(b[1], last), b[2], b[3]) for b in done.boxes if b[0] < last and b[1] > first]
+        done.outliers[channel], done.six[channel] = _one(done, int(channel), parts, control.silent)
 
 
 def _one(done: Pass, channel: int, parts: list[Box], control: Control) -> tuple[int, int]:

@@ -46,7 +46,7 @@ from visualquant.kernels.records import (
 from visualquant.kernels.scale_groups import code_ends
 from visualquant.kernels.sources import source_of, type_of
 from visualquant.kernels.statistics import FAST_FROM
-from visualquant.kernels.tasks import Control
+from visualquant.kernels.tasks import Control, Meter
 
 if TYPE_CHECKING:
     from visualquant.kernels.api import MeasureOptions
@@ -61,8 +61,7 @@ def measure(
 ) -> WeightStats:
     """See `api.measure`; `fast_from` is the size from which the float32 kernels are used."""
     shape = _check(x, codes, params, options.channel_axis)
-    control = Control(options.threads, options.progress, options.cancel)
-    control.check()
+    Control(options.threads, options.cancel).check()
     layout = plan(shape, options.channel_axis, params)
     first_axis = options.channel_axis
     if not layout.groups_in_rows and params is not None:
@@ -82,12 +81,29 @@ def measure(
         chunk_elements=max(subject.leaf, options.chunk_bytes // 4),
         fast_from=fast_from,
     )
+    needs_second = first_axis != options.channel_axis
+    control = _control(subject, options, needs_second)
     done = Pass(subject, wants)
     done.run(control)
     channels = done
-    if first_axis != options.channel_axis:
+    if needs_second:
         channels = _second_pass(x, codes, params, subject, options, wants, control)
-    return _assemble(params, options, done, channels, control)
+    stats = _assemble(params, options, done, channels, control)
+    if control.meter is not None:
+        control.meter.finish()
+    return stats
+
+
+def _control(subject: Subject, options: MeasureOptions, needs_second: bool) -> Control:
+    """Threads, cancel, and a meter for all passes that the options ask for."""
+    if options.progress is None:
+        return Control(options.threads, options.cancel)
+    passes = 1 + needs_second + (options.channel_histograms and options.channel_axis is not None)
+    elements = subject.layout.rows * subject.layout.columns
+    own = subject.x.dtype.itemsize * 8
+    reads = (2 if subject.x_fits_float32 else 4) if options.quantiles else 0
+    total = elements * (subject.bits * passes + own * reads) // 8
+    return Control(options.threads, options.cancel, Meter(total, options.progress))
 
 
 def _check(x: Any, codes: Any, params: QuantParams | None, channel_axis: int | None) -> tuple[int, ...]:
@@ -277,9 +293,9 @@ def _code_use(done: Pass, channels: Pass, params: QuantParams, options: MeasureO
     partner, records = done.subject.partner, done.records
     bits, integer = partner.kind.bits, partner.mode == STEPS
     low, high = float(records[:, CODE_MIN].min(initial=math.inf)), float(records[:, CODE_MAX].max(initial=-math.inf))
-    ends = (int(low), int(high)) if integer and low <= high else (None, None)
+    lowest, highest = (int(low), int(high)) if integer and low <= high else (None, None)
     if bits > 16 or not done.boxes:
-        return CodeUse(*ends, None)
+        return CodeUse(lowest, highest, None)
     if params.table is not None:
         available = int(params.table.size)
     elif integer:
@@ -287,17 +303,19 @@ def _code_use(done: Pass, channels: Pass, params: QuantParams, options: MeasureO
     else:
         available = int(finite_values(params).size)
     if done.code_total is None:
-        return CodeUse(*ends, available)
+        return CodeUse(lowest, highest, available)
     counts, first = _in_order(done.code_total, bits, integer, partner.is_signed)
     if not integer:
         used = np.flatnonzero(counts)
-        ends = (int(used[0]), int(used[-1]))
+        lowest, highest = int(used[0]), int(used[-1])
     by_axis = options.channel_axis is not None and len(done.subject.layout.shape) > 0
     distinct, entropy = (channels.distinct, channels.entropy) if by_axis else (None, None)
-    return CodeUse(*ends, available, counts, first, distinct, entropy)
+    return CodeUse(lowest, highest, available, counts, first, distinct, entropy)
 
 
-def _in_order(total: npt.NDArray[np.int64], bits: int, integer: bool, signed: bool) -> tuple[npt.NDArray[np.int64], int]:
+def _in_order(
+    total: npt.NDArray[np.int64], bits: int, integer: bool, signed: bool
+) -> tuple[npt.NDArray[np.int64], int]:
     """Counts by code − first code, from counts by decoded code + 128 (or by 16-bit pattern)."""
     if bits == 16:
         if integer and signed:
@@ -309,4 +327,3 @@ def _in_order(total: npt.NDArray[np.int64], bits: int, integer: bool, signed: bo
     if integer and bits == 8:
         return total, 0
     return total[np.arange(1 << bits) ^ 128], 0
-

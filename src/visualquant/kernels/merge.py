@@ -18,6 +18,7 @@ from visualquant.kernels.records import (
     LOW_CODE,
     LOW_COUNT,
     LOW_SQ,
+    REST_SQ,
     X_MAX,
     X_MIN,
     Y_MAX,
@@ -44,7 +45,11 @@ def fold(total: Any, records: Any, first_row: int, rows_per_channel: int) -> Non
                 if rec[code] == out[code]:
                     out[count] += rec[count]
                     out[square] += rec[square]
-                elif (rec[code] < out[code]) == low:
+                elif (rec[code] < out[code]) != low:
+                    out[REST_SQ] += rec[square]
+                else:
+                    # NOTE: what was clipped at a code that is not the extreme one after all is rounding
+                    out[REST_SQ] += out[square]
                     out[code] = rec[code]
                     out[count] = rec[count]
                     out[square] = rec[square]
@@ -59,7 +64,22 @@ def fold(total: Any, records: Any, first_row: int, rows_per_channel: int) -> Non
                     out[j] += rec[j]
 
 
-@kernel((read(f64, 3), i64, i64, i64, i64, f64, write(i64), write(i64), write(f64, 3), write(i64), write(f64, 2)), strict=True)  # fmt: skip
+@kernel(
+    (
+        read(f64, 3),
+        i64,
+        i64,
+        i64,
+        i64,
+        f64,
+        write(i64),
+        write(i64),
+        write(f64, 3),
+        write(i64),
+        write(f64, 2),
+    ),
+    strict=True,
+)
 def add_blocks(
     blocks: Any,
     first_row: int,
@@ -77,8 +97,10 @@ def add_blocks(
 
     Args:
         blocks: float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
-        first_row, first_block: place of blocks[·, 0, 0] in the tensor.
-        rows, blocks_per_row: the whole grid.
+        first_row: row of blocks[·, 0, 0] in the tensor.
+        first_block: block of its row where blocks[·, 0, 0] stands.
+        rows: of the whole grid.
+        blocks_per_row: of the whole grid.
         threshold: least Σe²/Σx² of a candidate.
         counts: int64 [bins], in and out: blocks by ratio; bin 0 ends at 2^-60, then four bins a factor of two, the
             last one begins at 2^20.
@@ -106,7 +128,7 @@ def add_blocks(
             else:
                 # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm
                 one[0] = ratio
-                k = 1 + np.int64(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
+                k = 1 + int(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
             counts[k] += 1
             totals[0] += 1
             totals[1] += 1 if ratio > 0.01 else 0

@@ -42,6 +42,12 @@ class Subject:
     forced: F64 | None
     leaf: int
 
+    @property
+    def bits(self) -> int:
+        """Bits read for each element."""
+        own = self.x.dtype.itemsize * 8
+        return own if self.partner.source is self.x else own + self.partner.kind.bits
+
     def by_block(self, box: Box, flat: F64) -> F64:
         """Values of the blocks of a box, float64 [rows, blocks], from the flat order of scales."""
         r0, r1, c0, c1 = box
@@ -100,7 +106,7 @@ class Piece:
         return self.zeros - self.subject.partner.code_shift
 
     def x64(self) -> F64:
-        """x in float64."""
+        """X in float64."""
         return self.x.astype(np.float64)
 
     def partner64(self) -> F64:

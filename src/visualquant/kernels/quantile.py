@@ -10,7 +10,7 @@ import numpy.typing as npt
 from visualquant.kernels import ranks
 from visualquant.kernels.partner import as_float32
 from visualquant.kernels.sources import Box, Source
-from visualquant.kernels.tasks import Control, run
+from visualquant.kernels.tasks import Control, box_bytes, run
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -91,5 +91,5 @@ def _count(x: Source, boxes: Sequence[Box], width: int, shift: int, prefixes: U6
         del index
         np.add(total, counts, out=total)
 
-    run(len(boxes), work, commit, control)
+    run(len(boxes), work, commit, control, box_bytes(list(boxes), x.dtype.itemsize * 8))
     return total

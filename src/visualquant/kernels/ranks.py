@@ -135,7 +135,7 @@ def _select(values: Any, count: int, rank: int) -> Any:
 def _key(pattern: Any) -> int:
     """Top 12 bits of the order key of a float32 bit pattern: its place among 4,096 bins of growing width."""
     key = pattern ^ np.uint32(0xFFFFFFFF) if pattern >> np.uint32(31) else pattern | np.uint32(0x80000000)
-    return np.int64(key >> np.uint32(32 - _TOP))
+    return int(key >> np.uint32(32 - _TOP))
 
 
 @strict_inline

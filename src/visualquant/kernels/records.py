@@ -27,7 +27,8 @@ STEPPED, OVER_LOW, OVER_HIGH, FAR, NEGATIVE, TIES_EVEN, TIES_AWAY = 25, 26, 27, 
 # This leaf is outside what the float32 kernel can do (NaN, infinity, sums that leave float32): do it in float64.
 REDO = 32
 CODE_MIN, CODE_MAX = 33, 34
-FIELDS = 35
+REST_SQ = 35  # Σe² over elements that are not clipped
+FIELDS = 36
 
 Records = npt.NDArray[np.float64]
 
@@ -76,6 +77,7 @@ def error_stats(rec: Records) -> ErrorStats:
         _ints(rec[:, BAD_Y]),
         low,
         high,
+        rec[:, REST_SQ],
     )
 
 

@@ -33,6 +33,7 @@ from visualquant.kernels.records import (
     HIGH_CODE,
     LOW_CODE,
     REDO,
+    REST_SQ,
     SCALED_COUNT,
     SCALED_SQ,
     STEPPED,
@@ -42,7 +43,23 @@ from visualquant.kernels.records import (
 )
 
 
-@kernel((read(f32, 2), read(u8), read(f32, 2), i64, i64, u8, i64, read(f32), read(f64), read(f64), read(f64), i64, write(f64, 3)))  # fmt: skip
+@kernel(
+    (
+        read(f32, 2),
+        read(u8),
+        read(f32, 2),
+        i64,
+        i64,
+        u8,
+        i64,
+        read(f32),
+        read(f64),
+        read(f64),
+        read(f64),
+        i64,
+        write(f64, 3),
+    ),
+)
 def measure_rows(
     x: Any,
     codes: Any,
@@ -65,11 +82,13 @@ def measure_rows(
         codes: uint8, the packed codes of the rows and perhaps more (bits 8, 4, 2), else empty.
         values: float32 [rows, columns], the partner's values or codes (bits VALUES), else [0, 0].
         first: index in `codes` of the code of x[0, 0].
-        bits, flip: see `lanes.decode`.
+        bits: see `lanes.decode`; VALUES for `values`.
+        flip: see `lanes.decode`.
         mode: FLOATS, STEPS or TABLE (of float64.py).
         table: float32 [256], value of each code, or empty where codes are integers.
         table_ends: float64 [2], smallest and largest finite value of the table (mode TABLE).
-        scale, zero: float64 [rows]; zero points shifted by `flip` for uint8.
+        scale: float64 [rows].
+        zero: float64 [rows], shifted by `flip` for uint8.
         leaf: columns of a record.
         records: out, float64 [rows, leaves, FIELDS]; REDO is 1 where float64.py has to do it.
     """
@@ -133,6 +152,8 @@ def measure_rows(
                 if mark:
                     marked[count] = t
                     count += 1
+                else:
+                    rec[REST_SQ] += sums[4]
             for m in range(count):
                 t = marked[m]
                 xt = x[r, t : min(stop, t + TILE)]

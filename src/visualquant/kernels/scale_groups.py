@@ -38,7 +38,7 @@ def code_ends(subject: Subject, params: QuantParams, control: Control) -> tuple[
         low[here] = np.minimum(low[here], ends[0])
         high[here] = np.maximum(high[here], ends[1])
 
-    run(len(parts), work, commit, Control(control.threads, None, control.cancel))
+    run(len(parts), work, commit, control.silent)
     shape = tuple(params.scale.shape[k] for k in layout.scale_order)
     back = np.argsort(layout.scale_order)
     return low.reshape(shape).transpose(back), high.reshape(shape).transpose(back)

@@ -7,6 +7,7 @@ as copies where it has not.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -26,7 +27,7 @@ def merged_stride(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | Non
     live = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     if not live:
         return 0
-    for (_, outer), (n, inner) in zip(live[:-1], live[1:], strict=True):
+    for (_, outer), (n, inner) in itertools.pairwise(live):
         if outer != n * inner:
             return None
     return live[-1][1]
@@ -172,7 +173,7 @@ class Runs:
         target = out if along_columns else out.T
         cuts = np.concatenate([[0], np.flatnonzero(np.diff(inner) != 1) + 1, [inner.size]])
         for k, base in enumerate(outer):
-            for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+            for a, b in itertools.pairwise(cuts):
                 target[k, a:b] = self._run(int(base + inner[a]), int(base + inner[b - 1]) + 1)
         return out
 

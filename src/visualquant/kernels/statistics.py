@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from visualquant.kernels import blocks32, float64, rows32
 from visualquant.kernels._jit import HAS_FMA
+from visualquant.kernels._simd import PIECE
 from visualquant.kernels.partner import STEPS
 from visualquant.kernels.piece import Piece, Subject
 from visualquant.kernels.records import CODE_MAX, CODE_MIN, E_SQ, FIELDS, HIGH_CODE, LOW_CODE, REDO, X_SQ, Records
@@ -25,7 +26,7 @@ def is_fast(subject: Subject, fast_from: int) -> bool:
         return False
     if lay.rows * lay.columns < fast_from:
         return False
-    return not subject.blocked or lay.block % blocks32.PIECE == 0 or _one_block(subject)
+    return not subject.blocked or lay.block % PIECE == 0 or _one_block(subject)
 
 
 def _one_block(subject: Subject) -> bool:

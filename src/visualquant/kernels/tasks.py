@@ -87,18 +87,48 @@ class Advisor:
             self._call(first, last - first, advice)
 
 
+class Meter:
+    """Bytes done of all passes together, told to a listener."""
+
+    def __init__(self, total: int, listener: Callable[[int, int], None]) -> None:
+        self.total = total
+        self.done = 0
+        self._listener = listener
+
+    def add(self, count: int) -> None:
+        """So many bytes more."""
+        self.done = min(self.done + count, self.total)
+        self._listener(self.done, self.total)
+
+    def finish(self) -> None:
+        """Everything is done, also passes that were not needed."""
+        if self.done < self.total:
+            self.add(self.total - self.done)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Control:
-    """How to run tasks: see `MeasureOptions`."""
+    """How to run tasks.
+
+    Attributes:
+        threads: worker threads.
+        cancel: asked before each task.
+        meter: where bytes done are counted, or None.
+    """
 
     threads: int = 1
-    progress: Callable[[int, int], None] | None = None
     cancel: Callable[[], bool] | None = None
+    meter: Meter | None = None
 
     def check(self) -> None:
         """Raises CancelledError where the user stopped the work."""
         if self.cancel is not None and self.cancel():
             raise CancelledError("The work was stopped.")
+
+    @property
+    def silent(self) -> Control:
+        """The same without progress."""
+        return Control(self.threads, self.cancel)
 
 
 def boxes(layout: Layout, leaf: int, elements: int, whole_rows: bool) -> list[Box]:
@@ -130,6 +160,11 @@ def boxes(layout: Layout, leaf: int, elements: int, whole_rows: bool) -> list[Bo
     ]
 
 
+def box_bytes(parts: list[Box], bits: int) -> list[int]:
+    """Bytes that each box reads, at so many bits an element."""
+    return [(b[1] - b[0]) * (b[3] - b[2]) * bits // 8 for b in parts]
+
+
 def run(
     count: int,
     work: Callable[[int], Result],
@@ -143,21 +178,17 @@ def run(
         count: number of tasks.
         work: makes the result of a task; called in any thread.
         commit: takes results in order.
-        control: threads, progress, cancel.
-        sizes: bytes of each task, for progress.
+        control: threads, cancel, progress.
+        sizes: bytes of each task, for progress; None for none.
 
     Raises:
         CancelledError: `control.cancel` said so; tasks under way are finished first.
     """
-    total = sum(sizes) if sizes else count
-    done = 0
 
     def finish(index: int, result: Result) -> None:
-        nonlocal done
         commit(index, result)
-        done += sizes[index] if sizes else 1
-        if control.progress is not None:
-            control.progress(done, total)
+        if control.meter is not None and sizes is not None:
+            control.meter.add(sizes[index])
 
     if control.threads <= 1 or count <= 1:
         for index in range(count):
