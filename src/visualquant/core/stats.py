@@ -279,16 +279,11 @@ class WeightStats:
 
     @property
     def sqnr_db_unclipped(self) -> float | None:
-        """10·log10(Σx²/(Σe² − Σe² over clipped elements)): what rounding alone would give."""
+        """10·log10(Σx²/Σe² over elements that are not clipped): what rounding alone would give."""
         error = self._error()
         if error is None or self.scales is None:
             return None
-        clipped = int(error.clipped_low.count) + int(error.clipped_high.count)
-        rest = float(error.sum_sq) - self._clip_noise(error)
-        # NOTE: the difference of two nearly equal sums keeps their rounding error; all elements clipped leave 0
-        if clipped == int(error.count) or rest <= 1e-14 * float(error.sum_sq):
-            rest = 0.0
-        return float(sqnr_db(self.x.sum_sq, np.asarray(rest)))
+        return float(sqnr_db(self.x.sum_sq, error.unclipped_sq))
 
     @property
     def crest(self) -> float | None:

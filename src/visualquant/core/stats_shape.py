@@ -285,13 +285,11 @@ class BlockRow:
         row, block: position in the grid of scales: row counts all axes but the blocked one (in the order of
             `BlockSummary.row_axes`), block counts along it.
         sqnr_db: of the block alone.
-        max_abs_error: max|e| in it.
     """
 
     row: int
     block: int
     sqnr_db: float
-    max_abs_error: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
