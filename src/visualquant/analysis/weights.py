@@ -324,6 +324,9 @@ def _without_slices(job: _Job) -> tuple[TensorRef | npt.NDArray[Any], tuple[View
     params = job.params
     if params is not None and codes.shape != job.codes.shape and params.axis is not None:
         params = _cut_params(params, job.codes.shape, codes.shape)
+    stored = codes.dtype if isinstance(codes, TensorRef) else None
+    if params is not None and stored is not None and params.code_type.is_integer and stored is not params.code_type:
+        params = dataclasses.replace(params, code_type=stored)  # NOTE: 5-bit codes lie in bytes; qmin and qmax stay
     return codes, tuple(steps), params
 
 
