@@ -22,7 +22,7 @@ from visualquant.reports.terminal_weights import weight_table, what_if_table, wo
 
 STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
-PLAIN_WIDTH = 132
+PLAIN_WIDTH = 160
 PLACES_OF_A_CODE = 3
 
 

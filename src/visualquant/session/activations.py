@@ -141,7 +141,10 @@ class _Job:
                 continue
             inputs = {}
             for v in outside:
+                coded = _code_site(v, sites)
                 dtype = graph.values[v].dtype
+                if coded is not None and coded.params is not None:
+                    dtype = coded.params.code_type
                 inputs[graph.values[v].name] = "float32" if dtype is None else dtype.name
             kinds = {n: "float" if k == "float32" else "double" if k == "float64" else k for n, k in inputs.items()}
             parts.append(
