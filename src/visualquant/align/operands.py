@@ -15,6 +15,7 @@ from visualquant.core.quant import QuantSite, ViewStep
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 _BLOCKS = (16, 8)
+_LARGEST = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,22 +114,27 @@ class Operands:
             if o % block:
                 continue
             if i % block == 0:
-                inner = (o // block, i // block, h, w, block, block)
-                steps = (
-                    ViewStep("reshape", inner),
-                    ViewStep("transpose", (0, 5, 1, 4, 2, 3)),
-                    ViewStep("reshape", plain.shape),
-                )
-                found.append(dataclasses.replace(plain, steps=steps))
+                inner = ViewStep("reshape", (o // block, i // block, h, w, block, block))
+                found.append((inner, ViewStep("transpose", (0, 5, 1, 4, 2, 3)), ViewStep("reshape", plain.shape)))
             if i < block or i % block:
-                outer = (o // block, i, h, w, block)
-                steps = (
-                    ViewStep("reshape", outer),
-                    ViewStep("transpose", (0, 4, 1, 2, 3)),
-                    ViewStep("reshape", plain.shape),
-                )
-                found.append(dataclasses.replace(plain, steps=steps))
-        return found or [plain]
+                outer = ViewStep("reshape", (o // block, i, h, w, block))
+                found.append((outer, ViewStep("transpose", (0, 4, 1, 2, 3)), ViewStep("reshape", plain.shape)))
+        return [self._without_padding(dataclasses.replace(plain, steps=steps)) for steps in found] or [plain]
+
+    def _without_padding(self, operand: Operand) -> Operand:
+        """The operand without the channels of zeros that fill the last block."""
+        size = math.prod(operand.shape)
+        values = self.elements(operand, np.arange(size, dtype=np.int64)) if size <= _LARGEST else None
+        if values is None:
+            return operand
+        steps, shape = operand.steps, list(operand.shape)
+        for axis in (0, 1):
+            used = np.flatnonzero(values.reshape(operand.shape).any(axis=tuple(k for k in range(4) if k != axis)))
+            real = int(used[-1]) + 1 if len(used) else shape[axis]
+            if real < shape[axis]:
+                steps = (*steps, ViewStep("slice", (axis, 0, real)))
+                shape[axis] = real
+        return dataclasses.replace(operand, steps=steps, shape=tuple(shape))
 
 
 def _unpermuted(site: QuantSite, index: Index) -> Index:

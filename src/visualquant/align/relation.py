@@ -12,6 +12,7 @@ from visualquant.core.graph import NodeId
 _COVERED = 0.45
 _COVERED_WITH_SHAPES = 0.3
 _SHAPED = 0.6
+_NEARLY_ALL = 0.9
 _SAME_WEIGHT = 0.8
 
 
@@ -32,7 +33,8 @@ def unrelated_reason(left: Side, right: Side, matched: Matched) -> str:
     shaped = sum(t.left in matrices[0] and t.right in matrices[1] and t.weights is not None for t in matched.ties)
     shaped += sum(c.weights is not None for c in matched.compositions)
     if min(len(m) for m in matrices) >= 2:
-        related = shaped / max(len(m) for m in matrices) >= _SHAPED and covered >= _COVERED_WITH_SHAPES
+        enough = covered >= _COVERED_WITH_SHAPES and shaped / max(len(m) for m in matrices) >= _SHAPED
+        related = enough or covered >= _NEARLY_ALL
     else:
         related = covered >= _COVERED
     if related:
