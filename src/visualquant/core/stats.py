@@ -74,17 +74,21 @@ class ScaleSummary:
     @staticmethod
     def of(scale: FloatArray) -> ScaleSummary:
         """Summary of an array of scales of any shape."""
-        flat = np.abs(scale.reshape(-1))
-        good = flat[np.isfinite(flat)]
+        flat = scale.reshape(-1)
+        size = np.abs(flat)
+        total = float(size.sum())
+        # NOTE: millions of blocks have millions of scales; the sum says whether a closer look is needed
+        good = size if math.isfinite(total) else size[np.isfinite(size)]
         tiny = float(np.finfo(np.float32).tiny)
+        least = float(good.min(initial=np.inf))
         return ScaleSummary(
             flat.size,
-            float(good.mean()) if good.size else 0.0,
+            float(good.sum()) / good.size if good.size else 0.0,
             float(good.max(initial=0.0)),
             int(flat.size - good.size),
-            int((good == 0).sum()),
-            int((scale < 0).sum()),
-            int(((good > 0) & (good < tiny)).sum()),
+            int((good == 0).sum()) if least == 0 else 0,
+            int((flat < 0).sum()) if flat.min(initial=0.0) < 0 or not math.isfinite(total) else 0,
+            int(((good > 0) & (good < tiny)).sum()) if least < tiny else 0,
         )
 
 

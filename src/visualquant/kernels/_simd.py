@@ -218,8 +218,7 @@ def _emit_tile(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic
-def _block_tile(
+def _typed_tile(
     typing: Any,
     x: Any,
     first: Any,
@@ -246,5 +245,5 @@ def _no_tile(*args: Any) -> None:
 # elements of x from x[first] against d from d[first_code], each piece with its scale s, zero point z and limit of
 # |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = sums
 # of the whole tile by the names above, float32; EXCESS is the largest |e| − limit.
-block_tile: Any = _block_tile if JIT else _no_tile
+block_tile: Any = intrinsic(_typed_tile) if JIT else _no_tile
 HAS_TILES = JIT

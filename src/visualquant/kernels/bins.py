@@ -2,7 +2,7 @@
 
 Bins lie on a power-of-two grid (core/stats_shape.py): index = floor(value · 2^-k), exact because a product with a
 power of two is. x is binned in float32, x̂ and e in float64, so every value falls where float64 puts it.
-Two tables take turns, so that equal neighbours do not wait for each other's store.
+Counting costs one store an element, and a core stores once a cycle: that is the limit here.
 """
 
 from __future__ import annotations
@@ -16,23 +16,30 @@ from visualquant.kernels._jit import f32, f64, i64, inline, kernel, read, u8, u1
 from visualquant.kernels.lanes import TILE, VALUES, decode, look_up
 
 _ONE = np.uint32(1)
+_BYTE, _SHORT = np.uint64(0xFF), np.uint64(0xFFFF)
+_FLIPPED = np.uint64(0x8080808080808080)
 
 
 @inline
-def _scatter(index: Any, count: int, even: Any, odd: Any) -> None:
-    for i in range(count >> 1):
-        even[index[2 * i]] += _ONE
-        odd[index[2 * i + 1]] += _ONE
-    if count & 1:
-        even[index[count - 1]] += _ONE
+def _scatter(index: Any, count: int, table: Any) -> None:
+    """Counts uint16 indices, four to a load; the limit is one store a cycle."""
+    words = index.view(np.uint64)
+    one = np.uint64(1)
+    for i in range(count >> 2):
+        w = words[i]
+        table[w & _SHORT] += one
+        table[(w >> np.uint64(16)) & _SHORT] += one
+        table[(w >> np.uint64(32)) & _SHORT] += one
+        table[w >> np.uint64(48)] += one
+    for i in range(count & ~3, count):
+        table[index[i]] += one
 
 
 @inline
-def _flush(even: Any, odd: Any, counts: Any) -> None:
+def _flush(table: Any, counts: Any) -> None:
     for k in range(counts.size):
-        counts[k] += np.int64(even[k]) + np.int64(odd[k])
-        even[k] = np.uint32(0)
-        odd[k] = np.uint32(0)
+        counts[k] += np.int64(table[k])
+        table[k] = np.uint64(0)
 
 
 @kernel((read(f32, 2), read(u8), f32, i64, read(i64), write(i64, 2)))
@@ -47,20 +54,18 @@ def bin_values(x: Any, skip: Any, scale: Any, first: int, target: Any, counts: A
         target: int64 [rows], row of `counts` to add to.
         counts: int64 [histograms, bins], in and out.
     """
-    index = np.empty(TILE, np.uint32)
-    bins = counts.shape[1]
-    even = np.zeros(bins, np.uint32)
-    odd = np.zeros(bins, np.uint32)
+    index = np.empty(TILE, np.uint16)
+    table = np.zeros(counts.shape[1], np.uint64)
     start = np.int32(first)
     for r in range(x.shape[0]):
         if skip[r] == 0:
             for t in range(0, x.shape[1], TILE):
                 xt = x[r, t : t + TILE]
                 for i in range(xt.size):
-                    index[i] = np.uint32(np.int32(np.floor(xt[i] * scale)) - start)
-                _scatter(index, xt.size, even, odd)
+                    index[i] = np.uint16(np.int32(np.floor(xt[i] * scale)) - start)
+                _scatter(index, xt.size, table)
         if r + 1 == x.shape[0] or target[r + 1] != target[r]:
-            _flush(even, odd, counts[target[r]])
+            _flush(table, counts[target[r]])
 
 
 @inline
@@ -69,11 +74,11 @@ def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, erro
     if error:
         for i in range(x.size):
             y = (np.float64(d[i]) - z) * s
-            index[i] = np.uint32(np.int32(np.floor((np.float64(x[i]) - y) * scale)) - first)
+            index[i] = np.uint16(np.int32(np.floor((np.float64(x[i]) - y) * scale)) - first)
     else:
         for i in range(x.size):
             y = (np.float64(d[i]) - z) * s
-            index[i] = np.uint32(np.int32(np.floor(y * scale)) - first)
+            index[i] = np.uint16(np.int32(np.floor(y * scale)) - first)
 
 
 @kernel(
@@ -138,34 +143,48 @@ def bin_partner(
         counts: int64 [histograms, bins], in and out.
     """
     rows, columns = x.shape
-    index = np.empty(TILE, np.uint32)
+    index = np.empty(TILE, np.uint16)
     q = np.empty(TILE + 8, np.int8)
     looked = np.empty(TILE, np.float32)
-    bins = counts.shape[1]
-    even = np.zeros(bins, np.uint32)
-    odd = np.zeros(bins, np.uint32)
+    lut = np.empty(16, np.uint16)
+    table_of_bins = np.zeros(counts.shape[1], np.uint64)
     start = np.int32(first)
     for r in range(rows):
-        t = 0
-        while t < columns and skip[r] == 0:
-            b = (column + t) // block
-            n = min(TILE, columns - t, (b + 1) * block - column - t)
-            xt = x[r, t : t + n]
-            s = scale[r, b]
-            z = zero[r, b]
+        for t in range(0, columns, TILE):
+            if skip[r] != 0:
+                break
+            n = min(TILE, columns - t)
+            at = 0
             if bits == VALUES:
-                _partner_tile(xt, values[r, t : t + n], s, z, width, start, error == 1, index)
+                for i in range(n):
+                    looked[i] = values[r, t + i]
             else:
                 at = decode(codes, first_code + r * columns + t, n, bits, flip, q)
                 if table.size > 0:
                     look_up(q[at : at + n], table, looked[:n])
-                    _partner_tile(xt, looked[:n], s, z, width, start, error == 1, index)
+            begin = 0
+            while begin < n:
+                b = (column + t + begin) // block
+                end = min(n, (b + 1) * block - column - t)
+                xt = x[r, t + begin : t + end]
+                here = index[begin:end]
+                if bits == VALUES or table.size > 0:
+                    _partner_tile(xt, looked[begin:end], scale[r, b], zero[r, b], width, start, error == 1, here)
+                elif error == 0 and bits < 8:
+                    # NOTE: 16 codes have 16 values under one scale
+                    for k in range(16):
+                        y = (np.float64(k - 8) - zero[r, b]) * scale[r, b]
+                        lut[k] = np.uint16(np.int32(np.floor(y * width)) - start)
+                    lowest = 8 if flip != 0 else 0
+                    for i in range(end - begin):
+                        here[i] = lut[(q[at + begin + i] + lowest) & 15]
                 else:
-                    _partner_tile(xt, q[at : at + n], s, z, width, start, error == 1, index)
-            _scatter(index, n, even, odd)
-            t += n
+                    qt = q[at + begin : at + end]
+                    _partner_tile(xt, qt, scale[r, b], zero[r, b], width, start, error == 1, here)
+                begin = end
+            _scatter(index, n, table_of_bins)
         if r + 1 == rows or target[r + 1] != target[r]:
-            _flush(even, odd, counts[target[r]])
+            _flush(table_of_bins, counts[target[r]])
 
 
 @kernel((read(u8), i64, i64, i64, i64, u8, write(i64, 2)))
@@ -182,21 +201,50 @@ def count_codes(codes: Any, first: int, rows: int, columns: int, bits: int, flip
         counts: int64 [rows or 1, 256], in and out, by decoded code + 128; one row of counts takes all rows.
     """
     q = np.empty(TILE + 8, np.int8)
-    even = np.zeros(256, np.uint32)
-    odd = np.zeros(256, np.uint32)
+    table = np.zeros(256, np.uint64)
+    pairs = np.zeros(256, np.uint64)
+    one = np.uint64(1)
     shared = counts.shape[0] == 1
     for r in range(rows):
         for t in range(0, columns, TILE):
             n = min(TILE, columns - t)
-            at = decode(codes, first + r * columns + t, n, bits, flip, q)
-            qt = q[at : at + n]
-            for i in range(n >> 1):
-                even[np.uint8(qt[2 * i]) ^ np.uint8(128)] += _ONE
-                odd[np.uint8(qt[2 * i + 1]) ^ np.uint8(128)] += _ONE
-            if n & 1:
-                even[np.uint8(qt[n - 1]) ^ np.uint8(128)] += _ONE
+            begin = first + r * columns + t
+            if bits == 4 and begin & 1 == 0:
+                # NOTE: a byte holds two codes, so bytes are counted and taken apart at the end
+                part = codes[begin >> 1 : (begin + n) >> 1]
+                for i in range(part.size):
+                    pairs[part[i]] += one
+                if n & 1:
+                    code = ((codes[(begin + n) >> 1] & 15) ^ flip) - flip
+                    table[np.uint8(code) ^ np.uint8(128)] += one
+                continue
+            at = decode(codes, begin, n, bits, flip, q)
+            done = 0
+            if at == 0:
+                words = q[:TILE].view(np.uint64)
+                for i in range(n >> 3):
+                    w = words[i] ^ _FLIPPED
+                    table[w & _BYTE] += one
+                    table[(w >> np.uint64(8)) & _BYTE] += one
+                    table[(w >> np.uint64(16)) & _BYTE] += one
+                    table[(w >> np.uint64(24)) & _BYTE] += one
+                    table[(w >> np.uint64(32)) & _BYTE] += one
+                    table[(w >> np.uint64(40)) & _BYTE] += one
+                    table[(w >> np.uint64(48)) & _BYTE] += one
+                    table[w >> np.uint64(56)] += one
+                done = n & ~7
+            for i in range(done, n):
+                table[np.uint8(q[at + i]) ^ np.uint8(128)] += one
         if not shared or r + 1 == rows:
-            _flush(even, odd, counts[0 if shared else r])
+            if bits == 4:
+                for k in range(256):
+                    both = pairs[k]
+                    pairs[k] = np.uint64(0)
+                    low = ((np.uint8(k) & np.uint8(15)) ^ flip) - flip
+                    high = ((np.uint8(k) >> np.uint8(4)) ^ flip) - flip
+                    table[np.uint8(low) ^ np.uint8(128)] += both
+                    table[np.uint8(high) ^ np.uint8(128)] += both
+            _flush(table, counts[0 if shared else r])
 
 
 @kernel((read(i64, 2), write(i64), write(f64)))

@@ -63,6 +63,10 @@ class BlockSummaryBuilder:
 
     def _keep_worst(self) -> None:
         ratios = self._ratios()
+        if ratios.size > WORST:
+            least = np.partition(ratios, ratios.size - WORST)[ratios.size - WORST]
+            near = np.flatnonzero(ratios >= least)
+            self.places, self.sums, ratios = self.places[near], self.sums[near], ratios[near]
         order = np.lexsort((self.places, -ratios))[:WORST]
         self.places, self.sums = self.places[order], self.sums[order]
         if order.size == WORST:

@@ -35,12 +35,13 @@ def can_count(subject: Subject) -> bool:
     return subject.partner.kind.bits <= 8 or (subject.partner.mode != 0 and subject.partner.kind.bits == 16)
 
 
-def count(piece: Piece, whole_channels: bool) -> Counts:
+def count(piece: Piece, whole_channels: bool, with_entropy: bool = True) -> Counts:
     """Counts of a piece.
 
     Args:
         piece: codes of at most 16 bits.
         whole_channels: its rows make up whole channels.
+        with_entropy: find distinct codes and entropy of channels too.
     """
     subject = piece.subject
     rows, columns = piece.shape
@@ -51,7 +52,7 @@ def count(piece: Piece, whole_channels: bool) -> Counts:
     by_row = np.zeros((rows, 256), np.int64)
     bins.count_codes(tile.codes, tile.first, rows, columns, tile.bits, tile.flip, by_row)
     total = by_row.sum(axis=0)
-    if not whole_channels:
+    if not (whole_channels and with_entropy):
         return Counts(total, by_row, None, None)
     channels = by_row if per_channel == 1 else by_row.reshape(-1, min(per_channel, rows), 256).sum(axis=1)
     distinct, entropy = np.zeros(channels.shape[0], np.int64), np.zeros(channels.shape[0])

@@ -178,7 +178,7 @@ class Pass:
             if sums is not None:
                 blocks.append(sums)
             if self.counts_codes or (pen is not None and self._bins_need_counts()):
-                counts.append(counting.count(part, whole))
+                counts.append(counting.count(part, whole, self.counts_codes))
             if pen is not None:
                 pen.add(part, rec, counts[-1].rows if counts else None)
         all_records = _joined(records, 0)

@@ -70,6 +70,19 @@ def widen_bfloat16(source: Any, out: Any) -> None:
         out[i] = np.uint32(source[i]) << np.uint32(16)
 
 
+@kernel((read(u16), write(u32)), strict=True)
+def widen_float16(source: Any, out: Any) -> None:
+    """float16 bit patterns as float32 bit patterns, exact; denormal numbers, infinities and NaN included."""
+    values = out.view(np.float32)
+    for i in range(source.size):
+        h = np.uint32(source[i])
+        # NOTE: exponent and mantissa shifted into place, then times 2^112, which also normalises denormal numbers
+        out[i] = (h & np.uint32(0x7FFF)) << np.uint32(13)
+        values[i] = values[i] * np.float32(2.0**112)
+        special = np.uint32(0x7F800000) if h & np.uint32(0x7C00) == np.uint32(0x7C00) else np.uint32(0)
+        out[i] = out[i] | special | (h & np.uint32(0x8000)) << np.uint32(16)
+
+
 @kernel((read(u8), i64, i64, u8, write(u8)), strict=True)
 def unpack(source: Any, first: int, bits: int, flip: Any, out: Any) -> None:
     """Codes [first, first + out.size) of 4 or 2 bits, one a byte, sign-extended as in `gather_packed`."""

@@ -189,7 +189,7 @@ def steps(x: Any, d: Any, s: Any, z: Any, low_code: Any, high_code: Any, rec: An
         high += _1 if at_high else _0
         low_sq += square if at_low else _0
         high_sq += square if at_high else _0
-        rest_sq += _0 if at_low | at_high else square
+        rest_sq += square * (_1 - (_1 if at_low else _0) - (_1 if at_high else _0))
         far += _1 if abs(e) > five else _0
         negative += _1 if e < small else _0
     for i in range(x.size):

@@ -154,11 +154,12 @@ def as_float32(part: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """A C-contiguous array as float32 without loss: float32 itself, float16, bfloat16, 16-bit integers."""
     if part.dtype == np.float32:
         return part
-    if part.dtype.name == "bfloat16":
-        from visualquant.kernels.gather import widen_bfloat16
+    if part.dtype.name in ("bfloat16", "float16"):
+        from visualquant.kernels.gather import widen_bfloat16, widen_float16
 
+        widen = widen_float16 if part.dtype == np.float16 else widen_bfloat16
         out = np.empty(part.shape, np.uint32)
-        widen_bfloat16(part.view(np.uint16).reshape(-1), out.reshape(-1))
+        widen(part.view(np.uint16).reshape(-1), out.reshape(-1))
         return out.view(np.float32)
     return part.astype(np.float32)
 
