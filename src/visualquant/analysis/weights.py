@@ -369,17 +369,17 @@ def _in_code_layout(
             parts = tuple(apply_steps(a, back) for a in source.arrays)
     else:
         parts, code_axis = (apply_steps(source.arrays[0], back),), 0
-    operand_shape = shape_after(view, shape)[-1]
     factor: npt.NDArray[np.float64] | None = None
-    if job.pair.factor is not None:
-        factor = apply_steps(np.broadcast_to(job.pair.factor, operand_shape), back)
-    if pre_scale is not None:
-        scaled = np.broadcast_to(pre_scale, shape)
-        factor = scaled if factor is None else factor * scaled
+    for given in (job.pair.factor, pre_scale):  # both are in the orientation of the operand
+        if given is not None:
+            factor = given if factor is None else factor * given
+    if factor is not None:
+        factor = apply_steps(np.broadcast_to(factor, shape_after(view, shape)[-1]), back)
     order = None
     if permutation is not None:
         axis = site.params.axis if site is not None and site.params is not None and site.params.axis is not None else 0
         order = (axis, permutation)
+        factor = None if factor is None else np.take(factor, permutation, axis=axis)
     return JoinedSource(parts, code_axis, factor, order)
 
 

@@ -61,15 +61,12 @@ def _cache_place() -> str:
 
 def _readers() -> list[tuple[bool, str, str]]:
     from visualquant.formats.container import CONTAINERS
+    from visualquant.formats.registry import status
     from visualquant.formats.scheme import SCHEMES
 
     found = []
     for kind, modules in (("container", CONTAINERS), ("scheme", SCHEMES)):
-        names = []
-        for module in modules:
-            try:
-                names.append(importlib.import_module(module).NAME)
-            except ImportError as error:
-                found.append((False, f"{kind} reader", f"{module}: {error}"))
-        found.append((True, f"{kind} readers", ", ".join(names)))
+        readers = status(modules)
+        found.append((True, f"{kind} readers", ", ".join(r.name for r in readers if r.problem is None)))
+        found += [(False, f"{kind} reader {r.name}", r.problem) for r in readers if r.problem is not None]
     return found
