@@ -67,6 +67,6 @@ def _readers() -> list[tuple[bool, str, str]]:
     found = []
     for kind, modules in (("container", CONTAINERS), ("scheme", SCHEMES)):
         readers = status(modules)
-        found.append((True, f"{kind} readers", ", ".join(r.name for r in readers if r.problem is None)))
-        found += [(False, f"{kind} reader {r.name}", r.problem) for r in readers if r.problem is not None]
+        found.append((True, f"{kind} readers", ", ".join(r.name for r in readers if r.error is None)))
+        found += [(False, f"{kind} reader {r.name}", r.error) for r in readers if r.error is not None]
     return found
