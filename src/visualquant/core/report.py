@@ -312,6 +312,7 @@ class ActivationRow:
     observable: bool = True
     reason: str | None = None
     layout: str | None = None
+    model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -447,6 +448,34 @@ class SiteRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One quantized file among several of the same float model.
+
+    Attributes:
+        model: "quant", "q2", "q3", ...
+        bytes: external data included.
+        coverage: share of the parameters that are quantized.
+        metric, value: of the task, where labels were given.
+        errors: findings of that severity.
+    """
+
+    model: str
+    name: str
+    bytes: int
+    quantizer: str | None = None
+    schemes: tuple[str, ...] = ()
+    bits_per_weight: Real | None = None
+    coverage: Real | None = None
+    sqnr_db_worst: Number | None = None
+    sqnr_db_median: Number | None = None
+    output_sqnr_db: Number | None = None
+    metric: str | None = None
+    value: Real | None = None
+    errors: int = 0
+    first_finding: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class EncodingRow:
     """How two files quantize one tensor; what a file does not quantize is empty.
 
@@ -504,6 +533,7 @@ class Report:
     outputs: tuple[OutputRow, ...] = ()
     task: tuple[TaskRow, ...] = ()
     latency: tuple[LatencyRow, ...] = ()
+    compared: tuple[ComparedRow, ...] = ()
     timings: Mapping[str, Real] = dataclasses.field(default_factory=dict)
     status: Status = "complete"
     status_reason: str | None = None

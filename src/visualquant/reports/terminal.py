@@ -17,6 +17,7 @@ from rich.text import Text
 from visualquant.core.report import Finding, ModelRow, Report
 from visualquant.core.text import safe_text
 from visualquant.reports.numbers import share, size
+from visualquant.reports.terminal_compared import compared_table
 from visualquant.reports.terminal_run import fusion_table, run_block
 from visualquant.reports.terminal_weights import weight_table, what_if_table, worst_first
 
@@ -55,6 +56,9 @@ def render(report: Report, out: TextIO | None = None, *, top: int = 10, fusions:
     """
     with page(out) as console:
         unicode = console.encoding.lower().startswith("utf")
+        if report.compared:
+            console.print(Padding(compared_table(report), (1, 0, 0, 0)))
+            console.print("In detail, the first of them:")
         console.print(_headline(report))
         console.print(_models(report))
         if report.weights:
@@ -66,7 +70,7 @@ def render(report: Report, out: TextIO | None = None, *, top: int = 10, fusions:
         if fusions and report.fusions:
             console.print(fusion_table(report))
         console.print()
-        console.print(findings_block(report.findings, top))
+        console.print(findings_block([f for f in report.findings if f.model is None], top))
         if report.status != "complete":
             reason = safe_text(report.status_reason or "")
             console.print(Text(f"This result is {report.status}: {reason}", style="bold red"))

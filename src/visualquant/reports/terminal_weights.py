@@ -66,7 +66,8 @@ def worst_first(weights: Sequence[WeightRow]) -> list[int]:
 def weight_table(report: Report, top: int, width: int, *, unicode: bool) -> RenderableType:
     """The worst weights; biases are left to JSON."""
     names = {n.id: n.name or f"{n.op_type} {n.id}" for n in report.nodes.get("quant", ())}
-    order = [k for k in worst_first(report.weights) if report.weights[k].role == "weight"]
+    rows = report.weights
+    order = [k for k in worst_first(rows) if rows[k].role == "weight" and rows[k].model is None]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
     table.title = "Weights, worst first"
     shown = [c for c in _COLUMNS if width >= c.from_width]

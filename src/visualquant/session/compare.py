@@ -30,6 +30,7 @@ def compare(
     command: str = "",
     data: DataOptions | str | Path | None = None,
     pins: Path | str | None = None,
+    encodings: Path | str | None = None,
 ) -> Report:
     """Compares a float model with its quantized counterpart.
 
@@ -43,6 +44,7 @@ def compare(
         cancel: asked often; True stops with `CancelledError`.
         command: what to record as the command that ran.
         pins: a JSON file that fixes or forbids ties (see `visualquant align`).
+        encodings: AIMET encodings that belong to the quantized file (found by themselves beside it).
         data: samples to run both models on: a path, "random", or `DataOptions`.
 
     Returns:
@@ -58,7 +60,7 @@ def compare(
     say(f"reading {Path(float_path).name}", 0, 0)
     float_model = load_model(float_path, data_root=data_root)
     say(f"reading {Path(quant_path).name}", 0, 0)
-    quant_model = load_model(quant_path, data_root=data_root)
+    quant_model = load_model(quant_path, data_root=data_root, encodings=encodings)
     timings["read_s"] = time.perf_counter() - start
     options = WeightOptions(
         what_if=what_if,

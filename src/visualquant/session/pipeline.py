@@ -39,14 +39,14 @@ Stage = Callable[[str, int, int], None]
 _DIGEST_CHUNK = 1 << 22
 
 
-def load_model(path: Path | str, *, data_root: Path | str | None = None) -> Model:
-    """A model and the quantization in it; weights stay on disk.
+def load_model(path: Path | str, *, data_root: Path | str | None = None, encodings: Path | str | None = None) -> Model:
+    """A model and the quantization in it; weights stay on disk. `encodings` is an AIMET file that belongs to it.
 
     Raises:
         ModelFileError, ExternalDataError: see `formats.container.open_model`.
     """
     path = Path(path)
-    graph = open_model(path, data_root=data_root)
+    graph = open_model(path, data_root=data_root, encodings=encodings)
     found = find_sites(graph)
     return Model(
         name=path.name,
