@@ -161,7 +161,8 @@ def bin_partner(
     q = np.empty(TILE + 8, np.int8)
     looked = np.empty(TILE, np.float32)
     spread_s = np.empty(TILE)
-    spread_z = np.empty(TILE)
+    spread_z = np.zeros(TILE)
+    has_zero = zero.size > 0 and (zero.min() != 0.0 or zero.max() != 0.0)
     table_of_bins = np.zeros(counts.shape[1], np.uint64)
     start = np.int32(first)
     for r in range(rows):
@@ -174,7 +175,8 @@ def bin_partner(
             b = (column + t) // block
             if b != known or (column + t + n - 1) // block != b:
                 _spread(scale[r], block, column + t, spread_s)
-                _spread(zero[r], block, column + t, spread_z)
+                if has_zero:
+                    _spread(zero[r], block, column + t, spread_z)
                 known = b if (column + t + TILE - 1) // block == b else -1
             xt = x[r, t : t + n]
             if bits == VALUES:
@@ -269,7 +271,7 @@ def code_entropy(counts: Any, distinct: Any, entropy: Any) -> None:
                 total += c
                 weighted += small[c] if c < small.size else c * math.log2(c)
         distinct[r] = used
-        entropy[r] = max(0.0, math.log2(total) - weighted / total) if total > 0 else 0.0
+        entropy[r] = max(0.0, math.log2(total) - weighted / total) if used > 1 else 0.0
 
 
 @kernel((read(u16, 2), write(u32), write(i64), write(i64), write(f64)))
@@ -297,7 +299,7 @@ def count_codes16(codes: Any, scratch: Any, counts: Any, distinct: Any, entropy:
                 counts[row[i]] += np.int64(c)
                 scratch[row[i]] = np.uint32(0)
         distinct[r] = used
-        entropy[r] = max(0.0, math.log2(row.size) - weighted / row.size) if row.size > 0 else 0.0
+        entropy[r] = max(0.0, math.log2(row.size) - weighted / row.size) if used > 1 else 0.0
 
 
 @kernel((read(i64, 2), read(u8), i64, read(f64), read(f64), f64, i64, write(i64)))
