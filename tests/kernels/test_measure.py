@@ -35,6 +35,8 @@ def agree(got: dict[str, float], want: dict[str, float], cosine: float = 1e-9) -
     assert not want.keys() - got.keys()
     for name, value in want.items():
         tolerance = 1e-4 if name in SQNR else cosine if name == "cosine" else 1e-6 * abs(value)
+        if name.startswith("effective_bits"):
+            tolerance += 1e-12
         if name == "bias":
             tolerance = 1e-6 * want["mae"]
         if isinstance(value, int) or math.isinf(value) or math.isinf(got[name]):

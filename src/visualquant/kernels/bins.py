@@ -70,15 +70,29 @@ def bin_values(x: Any, skip: Any, scale: Any, first: int, target: Any, counts: A
 
 @inline
 def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, error: bool, index: Any) -> None:
-    """Bin of x̂ = (d − z)·s, or of x − x̂, of elements under one scale; float64."""
+    """Bin of x̂ = (d − z)·s, or of x − x̂, of each element; float64. Scales and zero points by element."""
     if error:
         for i in range(x.size):
-            y = (np.float64(d[i]) - z) * s
+            y = (np.float64(d[i]) - z[i]) * s[i]
             index[i] = np.uint16(np.int32(np.floor((np.float64(x[i]) - y) * scale)) - first)
     else:
         for i in range(x.size):
-            y = (np.float64(d[i]) - z) * s
+            y = (np.float64(d[i]) - z[i]) * s[i]
             index[i] = np.uint16(np.int32(np.floor(y * scale)) - first)
+
+
+@inline
+def _spread(values: Any, block: int, column: int, out: Any) -> None:
+    """Value of the block of each element of a tile that begins at `column`."""
+    begin = 0
+    while begin < out.size:
+        b = min((column + begin) // block, values.size - 1)
+        end = out.size if b == values.size - 1 else min(out.size, (b + 1) * block - column)
+        value = values[b]
+        part = out[begin:end]
+        for i in range(part.size):
+            part[i] = value
+        begin = end
 
 
 @kernel(
@@ -146,42 +160,35 @@ def bin_partner(
     index = np.empty(TILE, np.uint16)
     q = np.empty(TILE + 8, np.int8)
     looked = np.empty(TILE, np.float32)
-    lut = np.empty(16, np.uint16)
+    spread_s = np.empty(TILE)
+    spread_z = np.zeros(TILE)
+    has_zero = zero.size > 0 and (zero.min() != 0.0 or zero.max() != 0.0)
     table_of_bins = np.zeros(counts.shape[1], np.uint64)
     start = np.int32(first)
     for r in range(rows):
+        known = -1
         for t in range(0, columns, TILE):
             if skip[r] != 0:
                 break
             n = min(TILE, columns - t)
-            at = 0
+            # NOTE: within one long block the spread of the tile before is still right
+            b = (column + t) // block
+            if b != known or (column + t + n - 1) // block != b:
+                _spread(scale[r], block, column + t, spread_s)
+                if has_zero:
+                    _spread(zero[r], block, column + t, spread_z)
+                known = b if (column + t + TILE - 1) // block == b else -1
+            xt = x[r, t : t + n]
             if bits == VALUES:
-                for i in range(n):
-                    looked[i] = values[r, t + i]
+                dt = values[r, t : t + n]
+                _partner_tile(xt, dt, spread_s, spread_z, width, start, error == 1, index)
             else:
                 at = decode(codes, first_code + r * columns + t, n, bits, flip, q)
                 if table.size > 0:
                     look_up(q[at : at + n], table, looked[:n])
-            begin = 0
-            while begin < n:
-                b = (column + t + begin) // block
-                end = min(n, (b + 1) * block - column - t)
-                xt = x[r, t + begin : t + end]
-                here = index[begin:end]
-                if bits == VALUES or table.size > 0:
-                    _partner_tile(xt, looked[begin:end], scale[r, b], zero[r, b], width, start, error == 1, here)
-                elif error == 0 and bits < 8:
-                    # NOTE: 16 codes have 16 values under one scale
-                    for k in range(16):
-                        y = (np.float64(k - 8) - zero[r, b]) * scale[r, b]
-                        lut[k] = np.uint16(np.int32(np.floor(y * width)) - start)
-                    lowest = 8 if flip != 0 else 0
-                    for i in range(end - begin):
-                        here[i] = lut[(q[at + begin + i] + lowest) & 15]
+                    _partner_tile(xt, looked, spread_s, spread_z, width, start, error == 1, index)
                 else:
-                    qt = q[at + begin : at + end]
-                    _partner_tile(xt, qt, scale[r, b], zero[r, b], width, start, error == 1, here)
-                begin = end
+                    _partner_tile(xt, q[at : at + n], spread_s, spread_z, width, start, error == 1, index)
             _scatter(index, n, table_of_bins)
         if r + 1 == rows or target[r + 1] != target[r]:
             _flush(table_of_bins, counts[target[r]])
@@ -264,7 +271,7 @@ def code_entropy(counts: Any, distinct: Any, entropy: Any) -> None:
                 total += c
                 weighted += small[c] if c < small.size else c * math.log2(c)
         distinct[r] = used
-        entropy[r] = max(0.0, math.log2(total) - weighted / total) if total > 0 else 0.0
+        entropy[r] = max(0.0, math.log2(total) - weighted / total) if used > 1 else 0.0
 
 
 @kernel((read(u16, 2), write(u32), write(i64), write(i64), write(f64)))
@@ -292,7 +299,7 @@ def count_codes16(codes: Any, scratch: Any, counts: Any, distinct: Any, entropy:
                 counts[row[i]] += np.int64(c)
                 scratch[row[i]] = np.uint32(0)
         distinct[r] = used
-        entropy[r] = max(0.0, math.log2(row.size) - weighted / row.size) if row.size > 0 else 0.0
+        entropy[r] = max(0.0, math.log2(row.size) - weighted / row.size) if used > 1 else 0.0
 
 
 @kernel((read(i64, 2), read(u8), i64, read(f64), read(f64), f64, i64, write(i64)))

@@ -22,7 +22,7 @@ from visualquant.kernels.tasks import Advisor, Control, Region, box_bytes, boxes
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 # Elements of one pass of statistics and histograms together, so that the second finds the first's data in the cache.
-_STEP = 262_144
+_STEP = 1 << 20
 _PENDING_BYTES = 64 << 20
 
 

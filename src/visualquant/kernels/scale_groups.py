@@ -24,6 +24,8 @@ def code_ends(subject: Subject, params: QuantParams, control: Control) -> tuple[
     low = np.full((layout.rows, layout.blocks), np.inf)
     high = np.full((layout.rows, layout.blocks), -np.inf)
     parts = boxes(layout, subject.leaf, 1 << 20, False)
+    if not parts:
+        return np.full(params.scale.shape, np.inf), np.full(params.scale.shape, -np.inf)
 
     def work(index: int) -> tuple[F64, F64]:
         box = parts[index]
