@@ -137,6 +137,8 @@ class Recognizer:
     def __init__(self, side: Side) -> None:
         self.side = side
         self._uses: dict[ValueId, int] = {}
+        self._products: dict[ValueId, _Flat] = {}
+        self._sums: dict[ValueId, _Flat] = {}
         for args in (side.args[k] for k in side.compute):
             for arg in args:
                 root = arg.root
@@ -243,9 +245,10 @@ class Recognizer:
         return made if top or self.uses(value) == 1 else None
 
     def _factors(self, value: ValueId) -> _Flat:
-        flat = _Flat(1.0)
-        self._multiply(value, 1.0, flat, top=True)
-        return flat
+        if value not in self._products:
+            flat = self._products[value] = _Flat(1.0)
+            self._multiply(value, 1.0, flat, top=True)
+        return self._products[value]
 
     def _multiply(self, value: ValueId, exponent: float, flat: _Flat, top: bool = False) -> None:
         value = self.side.root(value)
@@ -280,9 +283,10 @@ class Recognizer:
             self._multiply(part, power, flat)
 
     def _terms(self, value: ValueId) -> _Flat:
-        flat = _Flat(0.0)
-        self._add(value, 1.0, flat, top=True)
-        return flat
+        if value not in self._sums:
+            flat = self._sums[value] = _Flat(0.0)
+            self._add(value, 1.0, flat, top=True)
+        return self._sums[value]
 
     def _add(self, value: ValueId, sign: float, flat: _Flat, top: bool = False) -> None:
         value = self.side.root(value)

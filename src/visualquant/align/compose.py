@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Container
 
-from visualquant.align.algebra import Recognizer
+from visualquant.align.algebra import Recognizer, Sum, parse
 from visualquant.align.families import LINEAR
 from visualquant.align.rules import FOLDS_AFTER, FOLDS_BEFORE, FORMULAS, Formula
 from visualquant.align.side import Side
@@ -14,6 +14,7 @@ from visualquant.align.units import Unit, UnitGraph, UnitId
 from visualquant.core.graph import NodeId
 
 _CLIMB = 8
+_SUMS = frozenset({"Add", "Sub"})
 _ARITHMETIC = frozenset({"Mul", "Add", "Div", "Sub", "Sqrt", "Reciprocal", "Pow", "Tanh"})
 
 
@@ -79,7 +80,7 @@ def _try(
     side: Side, recognizer: Recognizer, rule: Formula, root: NodeId, trigger: NodeId
 ) -> tuple[Unit, frozenset[NodeId]] | None:
     result = side.outputs(root)[0]
-    if result is None:
+    if result is None or (side.families[root] in _SUMS) != isinstance(parse(rule.text), Sum):
         return None
     match = recognizer.find(rule.text, result)
     if match is None or trigger not in match.nodes:

@@ -16,6 +16,8 @@ from visualquant.core.graph import NodeId, NodeView
 SKETCH_ROWS = 32
 SKETCH_COLUMNS = 64
 MIN_ELEMENTS = 8
+_MANY = 1 << 16
+_NEARLY_SAME, _DOUBLE = 0.95, 0.8
 _FLAT = 1e-6
 _MIN_ROW = 4  # shorter rows say too little once their mean and length are gone
 
@@ -147,8 +149,48 @@ def unique_pairs(
                 group[which].append((key, sketch))
     out: list[tuple[float, int, int]] = []
     for _, (left, right) in sorted(classes.items()):
+        if len(left) * len(right) > _MANY:
+            found = _same_peaks(left, right)
+            out += found
+            done = {a for _, a, _ in found}, {b for _, _, b in found}
+            left = [entry for entry in left if entry[0] not in done[0]]
+            right = [entry for entry in right if entry[0] not in done[1]]
         if left and right:
             out += _mutual_best(left, right)
+    return out
+
+
+def _same_peaks(left: list[tuple[int, Sketch]], right: list[tuple[int, Sketch]]) -> list[tuple[float, int, int]]:
+    """Pairs of nearly equal sketches among many, without comparing all with all.
+
+    Only sketches whose largest (or smallest) sample stands at the same place are compared. What differs more, or has
+    a double, is left for `_mutual_best`.
+    """
+    a, b = (np.stack([s.unit for _, s in side]) for side in (left, right))
+    half = a.shape[1] // 2
+    places = (
+        (slice(None), np.argmax),
+        (slice(None), np.argmin),
+        (slice(None, half), np.argmax),
+        (slice(half, None), np.argmax),
+    )
+    out: list[tuple[float, int, int]] = []
+    open_left, open_right = set(range(len(left))), set(range(len(right)))
+    for where, peak in places:
+        buckets: dict[int, tuple[list[int], list[int]]] = {}
+        for side, matrix, still in ((0, a, open_left), (1, b, open_right)):
+            rows = sorted(still)
+            for k, place in zip(rows, peak(matrix[rows][:, where], axis=1) if rows else (), strict=True):
+                buckets.setdefault(int(place), ([], []))[side].append(k)
+        for some, others in buckets.values():
+            if not some or not others:
+                continue
+            table = a[some] @ b[others].T
+            for i, j in zip(*np.nonzero(table >= _NEARLY_SAME), strict=True):
+                if (table[i] >= _DOUBLE).sum() == 1 and (table[:, j] >= _DOUBLE).sum() == 1:
+                    out.append((float(table[i, j]), left[some[i]][0], right[others[j]][0]))
+                    open_left.discard(some[i])
+                    open_right.discard(others[j])
     return out
 
 
