@@ -1,4 +1,4 @@
-"""The cases of ../shared/cases that need data: findings, outputs and the first of the findings, by the checker's rules."""
+"""The cases of ../shared/cases that need data, by the checker's own rules: findings, outputs, what comes first."""
 
 from __future__ import annotations
 
