@@ -13,7 +13,7 @@ import numpy.typing as npt
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps, sites_by_value
+from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps, quantize, sites_by_value
 from visualquant.core.activations import PairSums, RangeUse
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
@@ -262,12 +262,8 @@ def _code_site(value: ValueId, sites: dict[ValueId, QuantSite]) -> QuantSite | N
 
 def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:
     """A float array as what a group takes: codes are made by the site's own parameters."""
-    if site is not None and site.params is not None:
-        params = site.params
-        zero = 0.0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.float64), array.shape)
-        scale = params.broadcast(params.scale, array.shape)
-        low, high = (params.qmin or 0), (params.qmax if params.qmax is not None else 255)
-        codes = np.clip(np.rint(array.astype(np.float64) / scale) + zero, low, high)
-        made: Array = codes.astype(params.code_type.numpy)
+    if site is not None and site.params is not None and site.params.code_type.is_integer:
+        made: Array = quantize(array, site.params).astype(site.params.code_type.numpy)
         return made
-    return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))
+    with np.errstate(over="ignore", invalid="ignore"):  # what float16 can't hold becomes infinite, as it will there
+        return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))
