@@ -103,7 +103,7 @@ def test_bins_merge(parts: list[list[float]], limit: int) -> None:
         return Bins(k, min(index), counts, limit)
 
     a, b, c = (bins(part) for part in parts)
-    whole, left, right = bins(sum(parts, [])), a.merge(b).merge(c), a.merge(b.merge(c))
+    whole, left, right = bins([v for part in parts for v in part]), a.merge(b).merge(c), a.merge(b.merge(c))
     for other in (left, right, Bins.identity(1, limit).merge(whole), whole.merge(Bins.identity(1, limit))):
         assert (other.exponent, other.first) == (whole.exponent, whole.first)
         np.testing.assert_array_equal(other.counts, whole.counts)

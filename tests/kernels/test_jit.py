@@ -99,10 +99,8 @@ def test_cache_falls_back(tmp_path: Path) -> None:
     """.replace("_FIELDS", "36")
     assert python(code, TMPDIR=str(tmp_path)).strip().startswith(str(tmp_path))
     assert any((tmp_path).rglob("*.nbi"))
-    nowhere = code.replace(
-        "from visualquant.kernels import _jit",
-        "import tempfile; tempfile.tempdir = %r; from visualquant.kernels import _jit" % str(blocked),
-    )
+    hide = f"import tempfile; tempfile.tempdir = {str(blocked)!r}; from visualquant.kernels import _jit"
+    nowhere = code.replace("from visualquant.kernels import _jit", hide)
     assert python(nowhere).strip() == "None"
 
 

@@ -16,9 +16,9 @@ def test_equals_a_sort(dtype, kind: str) -> None:
     rng = np.random.default_rng(1)
     x = {
         "normal": rng.normal(size=100_000),
-        "equal": np.full(1000, -3.25),
-        "few": rng.integers(-2, 3, 5000).astype(float),
-        "odd": np.concatenate([rng.normal(size=999), [np.nan, np.inf, -np.inf, 0.0, -0.0]]),
+        "equal": np.full(20_000, -3.25),
+        "few": rng.integers(-2, 3, 30_000).astype(float),
+        "odd": np.concatenate([rng.normal(size=19_999), [np.nan, np.inf, -np.inf, 0.0, -0.0]]),
         "tiny": rng.normal(size=70_000) * 1e-7,
     }[kind].astype(dtype)
     stats = measure(x, None, None, MeasureOptions(quantiles=P, chunk_bytes=50_000, threads=2))
@@ -26,6 +26,13 @@ def test_equals_a_sort(dtype, kind: str) -> None:
     assert stats.quantiles is not None
     for p, value in stats.quantiles.values.items():
         assert value == np.quantile(finite, p), p
+
+
+def test_few_elements() -> None:
+    x = np.random.default_rng(2).normal(size=1001).astype(np.float32)
+    stats = measure(x, None, None, MeasureOptions(quantiles=P))
+    assert stats.quantiles is not None
+    assert stats.quantiles.values == {p: np.quantile(x.astype(np.float64), p) for p in P}
 
 
 def test_nothing_finite() -> None:

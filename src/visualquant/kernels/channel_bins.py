@@ -82,7 +82,7 @@ def _add(piece: Piece, target: I64, exponent: int, first: int, counts: I64) -> N
             block = subject.layout.block
             rest = (piece.scale, piece.shifted_zeros, block, piece.box[2] % max(1, block))
             kernels.bin_partner(*common, *rest, 2.0**-exponent, first, 0, target, counts[1])
-    for row in np.flatnonzero(odd):
+    for row in np.flatnonzero(odd):  # NOTE: rows of several channels, so one at a time
         part = piece.rows(int(row), int(row) + 1)
         x64, y64 = part.x64(), values64(part)
         with np.errstate(all="ignore"):

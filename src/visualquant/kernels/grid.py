@@ -9,13 +9,14 @@ from visualquant.core.stats import Bins
 from visualquant.core.stats_shape import bin_exponent, bin_index
 from visualquant.kernels import bins as kernels
 from visualquant.kernels.partner import STEPS
-from visualquant.kernels.piece import Piece
+from visualquant.kernels.piece import Piece, stretches
 from visualquant.kernels.records import BAD_X, BAD_Y, E_MAX, X_MAX, X_MIN, Y_MAX, Y_MIN, Records
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 # float32 holds 2^k and its inverse exactly within these exponents; beyond, values go through float64.
 _FLOAT32_EXPONENTS = 120
+_SLOW_ELEMENTS = 1 << 19
 
 
 class Grid:
@@ -126,8 +127,9 @@ class Histogrammer:
             kernels.bin_partner(*common, *rest, 2.0**-grid.exponent, grid.first, 1, target, grid.counts)
 
     def _add_slowly(self, piece: Piece, chosen: npt.NDArray[np.bool_]) -> None:
-        for start in np.flatnonzero(chosen):
-            part = piece.rows(int(start), int(start) + 1)
+        most = max(1, _SLOW_ELEMENTS // max(1, piece.shape[1]))
+        for start, stop in stretches(np.flatnonzero(chosen), most):
+            part = piece.rows(start, stop)
             x, y = part.x64(), values64(part)
             with np.errstate(all="ignore"):
                 error = x - y

@@ -140,3 +140,12 @@ class Piece:
             return
         for start in range(0, count, step):
             yield start, self.rows(start, min(count, start + step))
+
+
+def stretches(indices: npt.NDArray[np.int64], most: int) -> list[tuple[int, int]]:
+    """Runs of neighbouring indices, none longer than `most`."""
+    out = []
+    for run in np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1):
+        for start in range(int(run[0]), int(run[-1]) + 1, most):
+            out.append((start, min(int(run[-1]) + 1, start + most)))
+    return out

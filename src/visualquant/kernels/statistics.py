@@ -9,7 +9,7 @@ from visualquant.kernels import blocks32, float64, rows32
 from visualquant.kernels._jit import HAS_FMA
 from visualquant.kernels._simd import PIECE
 from visualquant.kernels.partner import STEPS
-from visualquant.kernels.piece import Piece, Subject
+from visualquant.kernels.piece import Piece, Subject, stretches
 from visualquant.kernels.records import CODE_MAX, CODE_MIN, E_SQ, FIELDS, HIGH_CODE, LOW_CODE, REDO, X_SQ, Records
 
 F64 = npt.NDArray[np.float64]
@@ -112,7 +112,7 @@ def _redo(piece: Piece, records: Records, blocks: F64 | None) -> None:
     lay, leaf = piece.subject.layout, piece.subject.leaf
     affected = np.flatnonzero(marked.any(axis=1))
     step = max(1, _REDO_ELEMENTS // max(1, piece.shape[1]))
-    for start, stop in _stretches(affected, step):
+    for start, stop in stretches(affected, step):
         part = piece.rows(start, stop)
         again = np.zeros((stop - start, *records.shape[1:]))
         sums = None if blocks is None else np.zeros((2, stop - start, blocks.shape[2]))
@@ -125,12 +125,3 @@ def _redo(piece: Piece, records: Records, blocks: F64 | None) -> None:
             chosen = here[:, of_leaf]
             for k in range(2):
                 blocks[k, start:stop][chosen] = sums[k][chosen]
-
-
-def _stretches(indices: npt.NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Runs of neighbouring indices, none longer than `most`."""
-    out = []
-    for run in np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1):
-        for start in range(int(run[0]), int(run[-1]) + 1, most):
-            out.append((start, min(int(run[-1]) + 1, start + most)))
-    return out
