@@ -36,6 +36,7 @@ from visualquant.session.rows import alignment_rows, fusion_rows, models_row, no
 Stage = Callable[[str, int, int], None]
 """Called with a stage in words, what is done of it, and all of it (0 where unknown)."""
 
+COMPILING = "compiling kernels (the first run only)"
 _DIGEST_CHUNK = 1 << 22
 
 
@@ -130,7 +131,10 @@ def compare_models(
     alignment = align_models(float_model, quant_model, pins)
     spent["align_s"] = time.perf_counter() - start
     start = time.perf_counter()
-    measured = measure_weights(float_model, quant_model, alignment, options)
+    from visualquant.kernels._jit import on_compile
+
+    with on_compile(lambda _kernel: say(COMPILING, 0, 0)):
+        measured = measure_weights(float_model, quant_model, alignment, options)
     spent["weights_s"] = time.perf_counter() - start
     start = time.perf_counter()
     say("looking for causes", 0, 0)
