@@ -1,7 +1,8 @@
 """Histograms and code counts of rows that are in cache already.
 
 Bins lie on a power-of-two grid (core/stats_shape.py): index = floor(value · 2^-k), exact because a product with a
-power of two is. x is binned in float32, x̂ and e in float64, so every value falls where float64 puts it.
+power of two is. x is binned in float32, x̂ and e in float64 and strictly (x̂ is rounded before it is subtracted), so
+every value falls where float64 puts it.
 Counting costs one store an element, and a core stores once a cycle: that is the limit here.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from visualquant.kernels._jit import f32, f64, i64, inline, kernel, read, u8, u16, u32, write
+from visualquant.kernels._jit import f32, f64, i64, kernel, read, strict_inline, u8, u16, u32, write
 from visualquant.kernels.lanes import TILE, VALUES, decode, look_up
 
 _ONE = np.uint32(1)
@@ -20,7 +21,7 @@ _BYTE, _SHORT = np.uint64(0xFF), np.uint64(0xFFFF)
 _FLIPPED = np.uint64(0x8080808080808080)
 
 
-@inline
+@strict_inline
 def _scatter(index: Any, count: int, table: Any) -> None:
     """Counts uint16 indices, four to a load; the limit is one store a cycle."""
     words = index.view(np.uint64)
@@ -35,14 +36,14 @@ def _scatter(index: Any, count: int, table: Any) -> None:
         table[index[i]] += one
 
 
-@inline
+@strict_inline
 def _flush(table: Any, counts: Any) -> None:
     for k in range(counts.size):
         counts[k] += np.int64(table[k])
         table[k] = np.uint64(0)
 
 
-@kernel((read(f32, 2), read(u8), f32, i64, read(i64), write(i64, 2)))
+@kernel((read(f32, 2), read(u8), f32, i64, read(i64), write(i64, 2)), strict=True)
 def bin_values(x: Any, skip: Any, scale: Any, first: int, target: Any, counts: Any) -> None:
     """Adds float32 rows to histograms.
 
@@ -68,7 +69,7 @@ def bin_values(x: Any, skip: Any, scale: Any, first: int, target: Any, counts: A
             _flush(table, counts[target[r]])
 
 
-@inline
+@strict_inline
 def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, error: bool, index: Any) -> None:
     """Bin of x̂ = (d − z)·s, or of x − x̂, of each element; float64. Scales and zero points by element."""
     if error:
@@ -81,7 +82,7 @@ def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, erro
             index[i] = np.uint16(np.int32(np.floor(y * scale)) - first)
 
 
-@inline
+@strict_inline
 def _spread(values: Any, block: int, column: int, out: Any) -> None:
     """Value of the block of each element of a tile that begins at `column`."""
     begin = 0
@@ -115,6 +116,7 @@ def _spread(values: Any, block: int, column: int, out: Any) -> None:
         read(i64),
         write(i64, 2),
     ),
+    strict=True,
 )
 def bin_partner(
     x: Any,

@@ -251,9 +251,11 @@ def finish(rec: Any, count: int, s_sq: float, d_sq: float, d_none: Any) -> None:
     good = in_range(rec[X_SQ], count, rec[X_MIN] == 0.0 and rec[X_MAX] == 0.0)
     good = good and in_range(rec[E_SQ], count, rec[E_MAX] == 0.0)
     good = good and in_range(d_sq, count, d_none)
-    rec[REDO] = 0.0 if good else 1.0
     rec[COUNT] = count
     rec[Y_SQ] = s_sq * d_sq
+    # NOTE: with norms that differ much, Σx·x̂ would be a small difference of large sums
+    good = good and (rec[Y_SQ] == 0.0 or (rec[Y_SQ] >= 0.25 * rec[X_SQ] and rec[Y_SQ] <= 4.0 * rec[X_SQ]))
+    rec[REDO] = 0.0 if good else 1.0
     rec[DOT] = (rec[X_SQ] + rec[Y_SQ] - rec[E_SQ]) * 0.5
 
 
