@@ -47,7 +47,7 @@ def _fusion(left: Side, right: Side, group: MatchGroup, families: dict[tuple[int
 
 def _core(side: Side, nodes: tuple[NodeId, ...]) -> list[NodeId]:
     """The members of a pattern in dataflow order, without plumbing and constants."""
-    return sorted((k for k in nodes if side.kinds[k] == "compute"), key=lambda k: side.rank[k])
+    return sorted((k for k in nodes if side.kinds[k] == "compute"), key=lambda k: side.file_rank[k])
 
 
 def _spelled(side: Side, nodes: list[NodeId]) -> list[str]:

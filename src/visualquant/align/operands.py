@@ -79,7 +79,7 @@ class Operands:
         if operand.steps:
             index = behind(operand.steps, self._stored_shape(operand), index)
         site = operand.site
-        if site is None:
+        if site is None or self._stays_float(operand):
             assert operand.value is not None
             return self.folder.at(operand.value, index)
         assert site.codes is not None and site.params is not None
@@ -88,6 +88,13 @@ class Operands:
             inside = _unpermuted(site, inside)
         values = dequantized(site.params, site.codes, inside)
         return values if site.pre_scale is None else _unscaled(site, inside, values)
+
+    def _stays_float(self, operand: Operand) -> bool:
+        """Whether the file holds float values that are rounded when it runs; they are cheaper to read."""
+        site = operand.site
+        if site is None or not site.quantized_at_run_time or operand.value is None:
+            return False
+        return self.folder.shape(operand.value) == operand.shape
 
     def _stored_shape(self, operand: Operand) -> Shape:
         if operand.site is not None and operand.site.codes is not None:

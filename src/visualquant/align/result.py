@@ -98,7 +98,7 @@ def _places(left: Side, right: Side, members: Mapping[Key, list[Key]]) -> dict[K
     places: dict[Key, tuple[int, int]] = {}
     of_quant: dict[NodeId, Key] = {}
     for key, found in members.items():
-        ranks = [left.rank[k] for side, k in found if side == 0]
+        ranks = [left.file_rank[k] for side, k in found if side == 0]
         if ranks:
             places[key] = (min(ranks), 1)
         of_quant.update((k, key) for side, k in found if side == 1)
@@ -107,9 +107,9 @@ def _places(left: Side, right: Side, members: Mapping[Key, list[Key]]) -> dict[K
             continue
         readers = (u for side, k in found for o in right.outputs(k) if o is not None for u, _ in right.readers[o])
         after = [places[of_quant[u]][0] for u in readers if of_quant[u] in places and places[of_quant[u]][1]]
-        places[key] = (min(after, default=len(left.rank)), 0)
+        places[key] = (min(after, default=len(left.file_rank)), 0)
     ranked = {
-        key: (*place, min(left.rank[k] if s == 0 else right.rank[k] for s, k in members[key]))
+        key: (*place, min(left.file_rank[k] if s == 0 else right.file_rank[k] for s, k in members[key]))
         for key, place in places.items()
     }
     order = {key: n for n, key in enumerate(sorted(ranked, key=lambda k: ranked[k]))}
@@ -132,4 +132,4 @@ def _reason(left: Side, right: Side, fs: tuple[NodeId, ...], qs: tuple[NodeId, .
 
 
 def _operators(side: Side, ids: Iterable[NodeId]) -> list[str]:
-    return [side.graph.nodes[k].op_type for k in sorted(ids, key=lambda k: side.rank[k])]
+    return [side.graph.nodes[k].op_type for k in sorted(ids, key=lambda k: side.file_rank[k])]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from visualquant.align.families import MOVE, QUANTIZERS, family, is_quiet
 from visualquant.align.folding import small_ints
 from visualquant.align.operands import Operands
+from visualquant.align.ordering import canonical_order
 from visualquant.align.sketches import Sketch
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
@@ -227,8 +228,8 @@ class Side:
 
     @cached_property
     def order(self) -> tuple[NodeId, ...]:
-        """Node ids in dataflow order."""
-        return self.graph.topological
+        """Node ids in a dataflow order that does not depend on the order in the file."""
+        return canonical_order(self.graph, self.graph.topological, self.reads, self.producer)
 
     @cached_property
     def rank(self) -> tuple[int, ...]:
@@ -239,16 +240,12 @@ class Side:
         return tuple(rank)
 
     @cached_property
-    def depth(self) -> tuple[int, ...]:
-        """Number of compute nodes on the longest way from an input to each node."""
-        depth = [0] * len(self.graph.nodes)
-        for node_id in self.order:
-            best = 0
-            for value in self.reads[node_id]:
-                if value is not None and (made := self.producer(value)) is not None:
-                    best = max(best, depth[made])
-            depth[node_id] = best + (self.kinds[node_id] == "compute")
-        return tuple(depth)
+    def file_rank(self) -> tuple[int, ...]:
+        """Position of each node in the dataflow order nearest to that of the file."""
+        rank = [0] * len(self.graph.nodes)
+        for position, node_id in enumerate(self.graph.topological):
+            rank[node_id] = position
+        return tuple(rank)
 
     @cached_property
     def families(self) -> tuple[str, ...]:

@@ -53,12 +53,12 @@ def value_pairs(
         group = of_float.get(node)
         if group is not None:
             out[x, seen] = ValuePair(x, seen, group.confidence, group.evidence)
-    return tuple(sorted(out.values(), key=lambda p: (left.rank[left.producer(p.float_value) or 0], p.float_value)))
+    return tuple(sorted(out.values(), key=lambda p: (left.file_rank[left.producer(p.float_value) or 0], p.float_value)))
 
 
 def _later(side: Side, value: ValueId, than: ValueId) -> bool:
     some, other = side.producer(value), side.producer(than)
-    return some is not None and (other is None or side.rank[some] > side.rank[other])
+    return some is not None and (other is None or side.file_rank[some] > side.file_rank[other])
 
 
 def _may_compare(left: Side, right: Side, x: ValueId, y: ValueId) -> bool:
