@@ -90,7 +90,7 @@ def test_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{"mean": (0.1, 0.2)}, {"std": (1.0, 0.0, 1.0)}, {"std": (1.0, 1.0)}])
 def test_image_options_that_do_not_fit(given: dict[str, tuple[float, ...]], tmp_path: Path) -> None:
     _pictures(tmp_path)
-    with pytest.raises(UsageError, match="--mean|--std"):
+    with pytest.raises(UsageError, match=r"--mean|--std"):
         read_samples(tmp_path, ImageOptions(**given))
 
 
