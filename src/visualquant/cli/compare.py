@@ -108,9 +108,10 @@ def command(
 def _data(given: dict[str, Any]) -> DataOptions | None:
     """The options that need samples, as one object; None without --data."""
     if given["data"] is None:
-        for name in ("calib", "limit", "constants", "sample_axis", "map_input", "image_size", "memory"):
+        options = {"limit": "samples", "constants": "set"}
+        for name in ("calib", "limit", "constants", "sample_axis", "map_input", "image_size", "mean", "std", "memory"):
             if given[name]:
-                raise UsageError(f"--{name.replace('_', '-')} needs --data.")
+                raise UsageError(f"--{options.get(name, name).replace('_', '-')} needs --data.")
         return None
     from visualquant.cli.units import parse_bytes, parse_floats, parse_size
     from visualquant.core.taps import RunOptions

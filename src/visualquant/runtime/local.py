@@ -62,7 +62,11 @@ class LocalRunner:
         self._optimised: onnx.ModelProto | None = None
         self._value_types: dict[str, str] | None = None
         self._segments: dict[tuple[str, ...], list[tuple[Any, Segment]]] = {}
-        self._plain = self._open()
+        try:
+            self._plain = self._open()
+        except BaseException:
+            self._folder.cleanup()
+            raise
         self.inputs = {i.name: i for i in self._plain.get_inputs()}
         self.outputs = tuple(o.name for o in self._plain.get_outputs())
 
