@@ -28,7 +28,7 @@ def bin_exponent(low: float, high: float, bins: int) -> int:
     k = math.frexp(largest)[1] - FINEST if largest > 0 else -1074
     k = max(k, -1074)
     width = high - low
-    if width > 0 and math.isfinite(width):
+    if width / bins > 0 and math.isfinite(width):  # NOTE: the share of a denormal width may be 0
         k = max(k, math.frexp(width / bins)[1] - 2)
     elif width > 0:
         k = max(k, 1024 - bins.bit_length() - 1)
