@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.formats.conftest import corpus_folder
+from tests.conftest import corpus_folder
 from tests.formats.oracles import skip_old_onnxruntime
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
