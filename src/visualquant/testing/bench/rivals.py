@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import shutil
 import subprocess
 import tempfile
@@ -83,7 +84,7 @@ def boost_histograms(x: F32, codes: I8, scale: F32, low: float, high: float) -> 
 def torch_statistics(x: F32, codes: I8, scale: F32, threads: int) -> Callable[[], Any] | None:
     """The statistics on torch's CPU side; None where torch is not installed."""
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError:
         return None
     torch.set_num_threads(threads)
