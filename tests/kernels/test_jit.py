@@ -130,3 +130,22 @@ def test_float16_and_bfloat16_widen_exactly() -> None:
         finite = ~np.isnan(want)
         np.testing.assert_array_equal(got[finite].view(np.uint32), want[finite].view(np.uint32))
         assert np.isnan(got[~finite]).all()
+
+
+def test_threads_that_need_a_kernel_at_once_wait_for_it(tmp_path: Path) -> None:
+    code = """
+        import threading
+        import numpy as np
+        from visualquant.kernels.merge import fold
+        failures = []
+        def use():
+            try:
+                fold(np.zeros((1, 36)), np.zeros((1, 1, 36)), 0, 1)
+            except Exception as error:
+                failures.append(error)
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        print(failures)
+    """
+    assert python(code, NUMBA_CACHE_DIR=str(tmp_path)).strip() == "[]"

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,6 +138,7 @@ class Kernel:
         flags = False if strict else FLAGS
         self._function = numba.njit(nogil=True, fastmath=flags, error_model="numpy", cache=CACHE is not None)(function)
         self._ready = not JIT
+        self._lock = threading.Lock()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.seconds: float | None = None
@@ -149,9 +151,12 @@ class Kernel:
         return self._function(*args)
 
     def prepare(self) -> None:
-        """Compile or load now."""
-        if self._ready:
-            return
+        """Compile or load now; threads that come at the same time wait for the first."""
+        with self._lock:
+            if not self._ready:
+                self._make()
+
+    def _make(self) -> None:
         start = time.perf_counter()
         watcher = _CompileWatcher(self.__name__)
         with event.install_listener("numba:compile", watcher):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from visualquant.core.quant import QuantParams
 from visualquant.core.stats import Bins, WhatIf, sqnr_db
 from visualquant.kernels.grid import Grid
-from visualquant.kernels.layout import Layout
+from visualquant.kernels.layout import Layout, layout_of
 from visualquant.kernels.partner import as_float32, declared_range
 from visualquant.kernels.schemes import BLOCKS_128, PER_CHANNEL, SCHEMES, measure_schemes
 from visualquant.kernels.sources import Box, Source, source_of
@@ -94,8 +94,7 @@ def _layout(shape: tuple[int, ...], channel: int | None, reduction: int | None) 
     else:
         rows = (channel,)
         columns = tuple(k for k in axes if k not in (channel, reduction)) + (() if reduction is None else (reduction,))
-    length = max(1, math.prod(shape[k] for k in columns))
-    return Layout(shape, rows, columns, channel, length, 0, 0, 1, True, ())
+    return layout_of(shape, rows, channel, None, (0, 0, 1), True, (), columns)
 
 
 def _finite(source: Source, box: Box, exponent: int) -> F32:

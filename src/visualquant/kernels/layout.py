@@ -31,6 +31,10 @@ class Layout:
             flat_scale[row // row_group · scale_row_step + block · scale_block_step].
         row_group: rows that share their scales.
         scale_order: order of the axes of the scale array in `flat_scale`.
+        rows: number of rows.
+        columns: elements of a row.
+        rows_per_channel: consecutive rows that belong to one channel.
+        blocks: blocks of a row, the last one perhaps ragged.
         groups_in_rows: each scale group lies within one row, or is one whole tensor or channel, so that clip
             counts of rows merge; otherwise extreme codes of each group have to be known beforehand.
     """
@@ -45,33 +49,15 @@ class Layout:
     row_group: int
     groups_in_rows: bool
     scale_order: tuple[int, ...]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return math.prod(self.shape[k] for k in self.row_axes)
-
-    @property
-    def columns(self) -> int:
-        """Elements of a row."""
-        return math.prod(self.shape[k] for k in self.column_axes)
+    rows: int
+    columns: int
+    rows_per_channel: int
+    blocks: int
 
     @property
     def channels(self) -> int:
         """Number of channels; 1 without a channel axis."""
         return 1 if self.channel_axis is None else self.shape[self.channel_axis]
-
-    @property
-    def rows_per_channel(self) -> int:
-        """Consecutive rows that belong to one channel."""
-        if self.channel_axis is None:
-            return max(1, self.rows)
-        return math.prod(self.shape[k] for k in self.row_axes[1:])
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of a row, the last one perhaps ragged."""
-        return -(-self.columns // self.block) if self.block else 0
 
     def flat_scale(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Scales (or zero points) as a flat array in the order that `scale_row_step` speaks of."""
@@ -97,29 +83,29 @@ def plan(shape: tuple[int, ...], channel_axis: int | None, params: QuantParams |
     channel = None if rank == 0 else channel_axis
     if axis is None:
         rows = () if channel is None else (channel,)
-        return _layout(shape, rows, channel, None, (0, 0, 1), True, _all(params))
+        return layout_of(shape, rows, channel, None, (0, 0, 1), True, _all(params))
     if block is None:
         if channel is None or channel == axis:
-            return _layout(shape, (axis,), channel, None, (1, 0, 1), True, (0,))
+            return layout_of(shape, (axis,), channel, None, (1, 0, 1), True, (0,))
         columns = (axis, *(k for k in axes if k not in (channel, axis)))
         inner = math.prod(shape[k] for k in columns[1:])
-        return _layout(shape, (channel,), channel, inner, (0, 1, 1), False, (0,), columns)
+        return layout_of(shape, (channel,), channel, inner, (0, 1, 1), False, (0,), columns)
     others = tuple(k for k in axes if k != axis)
     if channel == axis:
         columns = others
         count = math.prod(shape[k] for k in others)
-        return _layout(shape, (axis,), channel, 1, (count, 1, block), False, (axis, *others), columns)
+        return layout_of(shape, (axis,), channel, 1, (count, 1, block), False, (axis, *others), columns)
     if channel is not None:
         others = (channel, *(k for k in others if k != channel))
     blocks = -(-shape[axis] // block)
-    return _layout(shape, others, channel, min(block, max(1, shape[axis])), (blocks, 1, 1), True, (*others, axis))
+    return layout_of(shape, others, channel, min(block, max(1, shape[axis])), (blocks, 1, 1), True, (*others, axis))
 
 
 def _all(params: QuantParams | None) -> tuple[int, ...]:
     return () if params is None else tuple(range(params.scale.ndim))
 
 
-def _layout(
+def layout_of(
     shape: tuple[int, ...],
     rows: tuple[int, ...],
     channel: int | None,
@@ -129,13 +115,26 @@ def _layout(
     scale_order: tuple[int, ...],
     columns: tuple[int, ...] | None = None,
 ) -> Layout:
+    """A layout of these row axes; columns are the other axes unless given; one block a row unless given."""
     if columns is None:
         columns = tuple(k for k in range(len(shape)) if k not in rows)
-    length = math.prod(shape[k] for k in columns)
-    if block is None:
-        block = max(1, length)
+    count, length = (math.prod(shape[k] for k in axes) for axes in (rows, columns))
+    block = max(1, length if block is None else block)
     return Layout(
-        shape, rows, columns, channel, max(1, block), steps[0], steps[1], steps[2], groups_in_rows, scale_order
+        shape=shape,
+        row_axes=rows,
+        column_axes=columns,
+        channel_axis=channel,
+        block=block,
+        scale_row_step=steps[0],
+        scale_block_step=steps[1],
+        row_group=steps[2],
+        groups_in_rows=groups_in_rows,
+        scale_order=scale_order,
+        rows=count,
+        columns=length,
+        rows_per_channel=max(1, count) if channel is None else math.prod(shape[k] for k in rows[1:]),
+        blocks=-(-length // block),
     )
 
 

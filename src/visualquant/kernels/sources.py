@@ -7,6 +7,7 @@ as copies where it has not.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Any
@@ -33,7 +34,7 @@ def merged_stride(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | Non
     return live[-1][1]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Strided:
     """A tensor in memory (or in a file map) whose elements lie at regular distances.
 
@@ -84,7 +85,7 @@ class Strided:
         """Distance of each column from the first one."""
         return self._offsets(self.layout.column_axes, start, stop)
 
-    @property
+    @functools.cached_property
     def is_contiguous(self) -> bool:
         """Whether rows lie one after another, each without gaps."""
         lay = self.layout
