@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.formats.conftest import corpus_folder
+from tests.conftest import corpus_folder
+from tests.formats.oracles import skip_old_onnxruntime
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 from visualquant.testing.models import value
@@ -57,6 +58,7 @@ def _only(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 def test_onnxruntime_dequantizes_alike(corpus: Path, file: str) -> None:
     import onnxruntime as ort
 
+    skip_old_onnxruntime()
     path = corpus.parent / file
     graph = open_model(path)
     found = {}

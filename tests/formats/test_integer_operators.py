@@ -293,3 +293,16 @@ def test_results_are_activations(bits: str) -> None:
     assert site.params is not None and site.params.code_type.name == bits
     assert float(site.params.scale) == 0.125 and int(site.params.zero_point) == 5  # type: ignore[arg-type]
     assert graph.values[site.dequantized or 0].name == "d" and graph.nodes[site.reader or 0].name == "relu"
+
+
+def test_integer_weight_through_a_transpose() -> None:
+    w, scale = codes(np.random.default_rng(3), "int8", (4, 3)), np.array([1, 2, 4, 8], np.float32)
+    nodes = [
+        node("Transpose", ["w"], ["t"], "turn"),
+        node("MatMulInteger", ["x", "t"], ["i"], "mm"),
+        node("Cast", ["i"], ["f"], "cast", to=1),
+        node("Mul", ["f", "s"], ["y"], "mul"),
+    ]
+    graph = graph_of(model(nodes, [tensor("w", w), tensor("s", scale)], [value("x", "uint8", [1, 3])], [value("y")]))
+    (site,) = find_sites(graph).sites
+    np.testing.assert_array_equal(dequantized(site), w.T * scale.astype(np.float64))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tests.formats.oracles import ONNX_IS_OLD
 from visualquant.core.graph import GraphView
 from visualquant.core.tensors import ELEMENT_TYPES
 from visualquant.errors import ExternalDataError, ModelFileError
@@ -52,6 +53,8 @@ def test_every_type_from_raw_and_typed_fields(name: str, count: int, seed: int) 
         array = rng.integers(0, 2, count).astype(np.bool_)
     else:
         array = bits[: count * kind.numpy.itemsize].view(kind.numpy)
+    if ONNX_IS_OLD and (kind.bits < 8 or kind.name == "bfloat16" or (kind.is_float and kind.bits == 8)):
+        return  # its numpy_helper knows these types by other dtypes
     proto = onnx.numpy_helper.from_array(np.ascontiguousarray(array), "w")
     assert proto.data_type == data_type(kind)
     got = _const(graph_of(_holding(proto)), "w")

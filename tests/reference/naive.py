@@ -192,8 +192,6 @@ def _with_scale(out, params, e, ok, clip, noise, signal) -> None:
     if noise:
         out["clip_noise_share"] = min(1.0, float((e[clip] ** 2).sum()) / noise)
     rest = float((e[ok & ~clip] ** 2).sum())
-    if rest <= 1e-14 * noise:
-        rest = 0.0
     out["sqnr_db_unclipped"] = math.inf if rest == 0 else (10 * math.log10(signal / rest) if signal else -math.inf)
     if params.code_type.is_integer and params.table is None:
         s = np.broadcast_to(params.broadcast(params.scale, e.shape), e.shape)

@@ -33,6 +33,8 @@ def reconcile(x: Array, y: Array) -> tuple[Array, str | None] | None:
 def _correlation(x: Array, y: Array) -> float:
     a, b = x.astype(np.float64).reshape(-1), y.astype(np.float64).reshape(-1)
     good = np.isfinite(a) & np.isfinite(b)
+    if not good.any():
+        return 0.0
     a, b = a[good] - a[good].mean(), b[good] - b[good].mean()
     norm = np.sqrt((a @ a) * (b @ b))
     return float((a @ b) / norm) if norm > 0 else 0.0

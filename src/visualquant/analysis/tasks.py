@@ -15,6 +15,7 @@ from visualquant.core.report import FlippedRow, Number, TaskRow
 Array = npt.NDArray[Any]
 Z95 = 1.959963984540054
 FLIPPED_SHOWN = 200
+UNDECIDED = -1
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
@@ -23,7 +24,8 @@ def wilson(right: int, n: int) -> tuple[float, float]:
         return 0.0, 1.0
     p, z2 = right / n, Z95 * Z95
     middle, half = p + z2 / (2 * n), Z95 * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return (middle - half) / (1 + z2 / n), (middle + half) / (1 + z2 / n)
+    low, high = (middle - half) / (1 + z2 / n), (middle + half) / (1 + z2 / n)
+    return max(0.0, min(low, p)), min(1.0, max(high, p))
 
 
 def mcnemar_p(lost: int, won: int) -> float:
@@ -31,8 +33,11 @@ def mcnemar_p(lost: int, won: int) -> float:
     n = lost + won
     if n == 0:
         return 1.0
-    tail = sum(math.comb(n, k) for k in range(min(lost, won) + 1))
-    return float(min(1.0, 2.0 * tail / 2**n))
+    k = np.arange(1, min(lost, won) + 1)
+    # NOTE: logarithms of C(n, k) / 2ⁿ by recurrence: whole numbers would take hours where millions of pixels change
+    logs = np.concatenate([[0.0], np.cumsum(np.log((n - k + 1) / k))]) - n * math.log(2)
+    top = float(logs.max())
+    return float(min(1.0, 2 * math.exp(top) * float(np.exp(logs - top).sum())))
 
 
 def log_softmax(logits: Array) -> npt.NDArray[np.float64]:
@@ -75,7 +80,7 @@ class Decisions:
 
     Attributes:
         metric: "top1", "accuracy" or "pixel_accuracy".
-        labels, float_says, quant_says: [N].
+        labels, float_says, quant_says: [N]; -1 where the scores are not numbers.
         float_margin, quant_margin: score of the label minus the best other, [N]; None where there is none.
         classes: how many there are.
     """
@@ -102,8 +107,8 @@ def decide(float_out: Array, quant_out: Array, labels: Array) -> Decisions | Non
             return Decisions(
                 "top1",
                 labels,
-                float_out.argmax(axis=1),
-                quant_out.argmax(axis=1),
+                _best(float_out),
+                _best(quant_out),
                 _margin(float_out, labels),
                 _margin(quant_out, labels),
                 float_out.shape[1],
@@ -115,15 +120,22 @@ def decide(float_out: Array, quant_out: Array, labels: Array) -> Decisions | Non
         return None
     if float_out.shape[1] == 1:
         return _binary("pixel_accuracy", float_out, quant_out, labels)
-    says = tuple(x.argmax(axis=1).reshape(-1) for x in (float_out, quant_out))
+    says = tuple(_best(x).reshape(-1) for x in (float_out, quant_out))
     return Decisions("pixel_accuracy", labels.reshape(-1), says[0], says[1], None, None, float_out.shape[1])
+
+
+def _best(scores: Array) -> Array:
+    """The class with the largest score on axis 1; undecided where a score is NaN (argmax would name it)."""
+    out: Array = np.where(np.isnan(scores).any(axis=1), UNDECIDED, scores.argmax(axis=1))
+    return out
 
 
 def _binary(metric: str, float_out: Array, quant_out: Array, labels: Array) -> Decisions:
     """One score a thing: above 0.5 for probabilities, above 0 for logits."""
     a, b = float_out.reshape(-1), quant_out.reshape(-1)
-    threshold = 0.5 if np.nanmin(a) >= 0 and np.nanmax(a) <= 1 else 0.0
-    says = (a > threshold).astype(np.int64), (b > threshold).astype(np.int64)
+    finite = a[np.isfinite(a)]
+    threshold = 0.5 if finite.size and finite.min() >= 0 and finite.max() <= 1 else 0.0
+    says = tuple(np.where(np.isnan(x), UNDECIDED, x > threshold) for x in (a, b))
     return Decisions(metric, labels.reshape(-1), says[0], says[1], None, None, 2)
 
 
@@ -141,7 +153,7 @@ def _margin(scores: Array, labels: Array) -> Array:
 def task_row(run: str, decisions: Decisions, groups: Mapping[str, Array]) -> TaskRow:
     """Accuracy of both, the interval of the difference, and every sample that flipped."""
     labels = decisions.labels
-    good_float, good_quant = decisions.float_says == labels, decisions.quant_says == labels
+    good_float, good_quant = ((s == labels) & (s != UNDECIDED) for s in (decisions.float_says, decisions.quant_says))
     n = int(labels.size)
     lost = np.flatnonzero(good_float & ~good_quant)
     won = int((~good_float & good_quant).sum())

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 @click.command(name="compare")
 @click.argument("float_model", metavar="FLOAT", type=click.Path(path_type=Path))
-@click.argument("quant_model", metavar="QUANT", type=click.Path(path_type=Path))
+@click.argument("quant_models", metavar="QUANT...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--what-if", is_flag=True, help="Also measure what int8 and int4 in other forms would give.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON (- for stdout).")
 @click.option("--save", type=click.Path(path_type=Path), help="Write a .vqz that opens without the models.")
 @click.option("--top", default=10, show_default=True, type=click.IntRange(0), help="Layers and findings to show.")
 @click.option("--fail-below-sqnr", type=float, metavar="DB", help="Exit code 1 if a weight's SQNR is below DB.")
 @click.option("--data-root", type=click.Path(path_type=Path), help="Folder of data files that are links elsewhere.")
+@click.option("--fusions", is_flag=True, help="List what was fused: before, after, and what is quantized there.")
 @click.option("--data", help="Samples: .npz, .npy, a folder of .npy or images, or `random`. Runs both models.")
+@click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
+@click.option("--encodings", type=click.Path(path_type=Path), help="AIMET encodings that belong to QUANT.")
 @click.option("--calib", help="Calibration samples when they stand in another file.")
 @click.option("--samples", "limit", type=click.IntRange(1), help="Run at most so many samples.")
 @click.option("--set", "constants", multiple=True, metavar="NAME=VALUE", help="One value for an input.")
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
 def command(
     float_model: Path,
-    quant_model: Path,
+    quant_models: tuple[Path, ...],
     what_if: bool,
     json_path: Path | None,
     save: Path | None,
@@ -47,9 +50,14 @@ def command(
     fail_below_sqnr: float | None,
     data_root: Path | None,
     threads: int | None,
+    fusions: bool,
+    pins: Path | None,
+    encodings: Path | None,
     **data_options: Any,
 ) -> int:
     """Compare a FLOAT model with its QUANT counterpart: aligned graphs, weight errors, findings.
+
+    With several QUANT files one table holds them side by side, a row a toolchain.
 
     Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 130 interrupted.
     """
@@ -62,17 +70,30 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
+    data = _data(data_options)
+    if (pins is not None or encodings is not None) and len(quant_models) > 1:
+        raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
     with Progressbar() as bar:
-        report = compare(
-            float_model,
-            quant_model,
-            what_if=what_if,
-            data_root=data_root,
-            threads=threads,
-            progress=bar.stage,
-            command=f"compare {float_model.name} {quant_model.name}",
-            data=_data(data_options),
-        )
+        reports = [
+            compare(
+                float_model,
+                quant_model,
+                what_if=what_if,
+                data_root=data_root,
+                threads=threads,
+                progress=bar.stage,
+                command=f"compare {float_model.name} {' '.join(p.name for p in quant_models)}",
+                data=data,
+                pins=pins,
+                encodings=encodings,
+            )
+            for quant_model in quant_models
+        ]
+    report = reports[0]
+    if len(reports) > 1:
+        from visualquant.session.many import join
+
+        report = join(reports)
     if save is not None:
         from visualquant.session.archive import save as save_archive
 
@@ -80,16 +101,17 @@ def command(
     if not write_json(report, json_path):
         from visualquant.reports.terminal import render
 
-        render(report, top=top)
+        render(report, top=top, fusions=fusions)
     return _gate(report, fail_below_sqnr)
 
 
 def _data(given: dict[str, Any]) -> DataOptions | None:
     """The options that need samples, as one object; None without --data."""
     if given["data"] is None:
-        for name in ("calib", "limit", "constants", "sample_axis", "map_input", "image_size", "memory"):
+        options = {"limit": "samples", "constants": "set"}
+        for name in ("calib", "limit", "constants", "sample_axis", "map_input", "image_size", "mean", "std", "memory"):
             if given[name]:
-                raise UsageError(f"--{name.replace('_', '-')} needs --data.")
+                raise UsageError(f"--{options.get(name, name).replace('_', '-')} needs --data.")
         return None
     from visualquant.cli.units import parse_bytes, parse_floats, parse_size
     from visualquant.core.taps import RunOptions

@@ -51,22 +51,22 @@ def _kernels() -> tuple[bool, str, str]:
 
 
 def _cache_place() -> str:
-    jit = importlib.import_module("visualquant.kernels._jit")
+    try:
+        jit = importlib.import_module("visualquant.kernels._jit")
+    except ModuleNotFoundError:
+        return "not in use"
     describe = getattr(jit, "cache_place", None)
     return str(describe()) if describe is not None else "of numba"
 
 
 def _readers() -> list[tuple[bool, str, str]]:
     from visualquant.formats.container import CONTAINERS
+    from visualquant.formats.registry import status
     from visualquant.formats.scheme import SCHEMES
 
     found = []
     for kind, modules in (("container", CONTAINERS), ("scheme", SCHEMES)):
-        names = []
-        for module in modules:
-            try:
-                names.append(importlib.import_module(module).NAME)
-            except ImportError as error:
-                found.append((False, f"{kind} reader", f"{module}: {error}"))
-        found.append((True, f"{kind} readers", ", ".join(names)))
+        readers = status(modules)
+        found.append((True, f"{kind} readers", ", ".join(r.name for r in readers if r.error is None)))
+        found += [(False, f"{kind} reader {r.name}", r.error) for r in readers if r.error is not None]
     return found

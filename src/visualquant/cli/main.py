@@ -16,6 +16,8 @@ from visualquant.errors import CancelledError, VisualQuantError
 COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("visualquant.cli.compare", "Compare a float model with its quantized counterpart."),
     "inspect": ("visualquant.cli.inspect", "Say what is in one model: schemes, storage, what stays in float."),
+    "align": ("visualquant.cli.align", "Write the alignment of two models as a pins file to correct."),
+    "diff": ("visualquant.cli.diff", "Encodings of two quantized files of one network, side by side."),
     "report": ("visualquant.cli.report", "Show a saved .vqz again, without the models."),
     "explain": ("visualquant.cli.explain", "Explain a code that a finding carries."),
     "demo": ("visualquant.cli.demo", "Compare an embedded pair: no files, no network."),

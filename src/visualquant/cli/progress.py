@@ -33,7 +33,8 @@ class Progressbar:
 
     def stage(self, name: str, done: int, total: int) -> None:
         """What is being done now; total 0 where it is unknown."""
-        if not self._enabled or time.monotonic() - self._start < SHOW_AFTER_S:
+        early = time.monotonic() - self._start < SHOW_AFTER_S and not name.startswith("compiling")
+        if not self._enabled or early:
             return
         if self._bar is None:
             from rich.console import Console

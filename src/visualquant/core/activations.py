@@ -25,7 +25,8 @@ class PairSums:
         e, ee, ae: sums of e = x − y, e², |e|.
         max_abs_error, low, high, quant_low, quant_high: extrema over finite pairs.
         non_finite_float, non_finite_quant: counts.
-        channel_xx, channel_ee, channel_max: per channel of the last or second axis; None where shapes vary.
+        channel_xx, channel_ee, channel_max: per channel of the last or second axis; None where their number varies.
+        channels_vary: batches have different numbers of channels.
     """
 
     n: int = 0
@@ -47,6 +48,7 @@ class PairSums:
     channel_xx: FloatArray | None = None
     channel_ee: FloatArray | None = None
     channel_max: FloatArray | None = None
+    channels_vary: bool = False
 
     def update(self, x: Array, y: Array) -> None:
         """Adds one batch; x and y have one shape."""
@@ -81,7 +83,7 @@ class PairSums:
 
     def _channels(self, a: FloatArray, e: FloatArray) -> None:
         axis = channel_axis(a.ndim)
-        if axis is None:
+        if axis is None or self.channels_vary:
             return
         others = tuple(k for k in range(a.ndim) if k != axis)
         found = (a * a).sum(axis=others), (e * e).sum(axis=others), np.abs(a).max(axis=others, initial=0.0)
@@ -91,6 +93,9 @@ class PairSums:
             self.channel_xx = self.channel_xx + found[0]
             self.channel_ee = self.channel_ee + found[1]
             self.channel_max = np.maximum(self.channel_max, found[2])
+        else:
+            self.channel_xx = self.channel_ee = self.channel_max = None
+            self.channels_vary = True
 
     @property
     def sqnr_db(self) -> float | None:

@@ -125,6 +125,18 @@ class QuantParams:
         return out
 
 
+def code_limits(params: QuantParams) -> tuple[int, int] | None:
+    """Lowest and highest code of integer parameters, None for float codes."""
+    if not params.code_type.is_integer:
+        return None
+    low, high = params.qmin, params.qmax
+    if low is None:
+        low = 0 if params.code_type.kind == "uint" else -(1 << (params.code_type.bits - 1))
+    if high is None:
+        high = (1 << params.code_type.bits) - 1 if params.code_type.kind == "uint" else -low - 1
+    return low, high
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ViewStep:
     """One step from stored codes (or a stored float tensor) to the operand that a node reads.

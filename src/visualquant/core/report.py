@@ -164,6 +164,8 @@ class FusionRow:
     """A pattern that stands in other nodes on the other side.
 
     Attributes:
+        quant_points: tensors of the group that are quantized (weights, biases, activations).
+        blocked: a Q/DQ pair stands inside the pattern: the runtime can't fuse it.
         changed_value: relative error (max|e| over max|x|) of folded weights or of the fused form, when known.
     """
 
@@ -171,6 +173,8 @@ class FusionRow:
     group: str
     float: tuple[str, ...]
     quant: tuple[str, ...]
+    quant_points: tuple[str, ...] = ()
+    blocked: bool = False
     changed_value: Number | None = None
     model: str | None = None
 
@@ -308,6 +312,7 @@ class ActivationRow:
     observable: bool = True
     reason: str | None = None
     layout: str | None = None
+    model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -442,6 +447,50 @@ class SiteRow:
     problem: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One quantized file among several of the same float model.
+
+    Attributes:
+        model: "quant", "q2", "q3", ...
+        bytes: external data included.
+        coverage: share of the parameters that are quantized.
+        metric, value: of the task, where labels were given.
+        errors: findings of that severity.
+    """
+
+    model: str
+    name: str
+    bytes: int
+    quantizer: str | None = None
+    schemes: tuple[str, ...] = ()
+    bits_per_weight: Real | None = None
+    coverage: Real | None = None
+    sqnr_db_worst: Number | None = None
+    sqnr_db_median: Number | None = None
+    output_sqnr_db: Number | None = None
+    metric: str | None = None
+    value: Real | None = None
+    errors: int = 0
+    first_finding: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodingRow:
+    """How two files quantize one tensor; what a file does not quantize is empty.
+
+    Attributes:
+        changed: which of code_type, granularity, axis, scale and zero_point differ.
+    """
+
+    role: Literal["weight", "bias", "activation"]
+    first_value: str | None
+    second_value: str | None
+    first: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    second: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Inspection:
     """What is in one model.
@@ -484,6 +533,7 @@ class Report:
     outputs: tuple[OutputRow, ...] = ()
     task: tuple[TaskRow, ...] = ()
     latency: tuple[LatencyRow, ...] = ()
+    compared: tuple[ComparedRow, ...] = ()
     timings: Mapping[str, Real] = dataclasses.field(default_factory=dict)
     status: Status = "complete"
     status_reason: str | None = None

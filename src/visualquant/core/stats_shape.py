@@ -28,9 +28,10 @@ def bin_exponent(low: float, high: float, bins: int) -> int:
     k = math.frexp(largest)[1] - FINEST if largest > 0 else -1074
     k = max(k, -1074)
     width = high - low
-    if width > 0 and math.isfinite(width):
-        k = max(k, math.frexp(width / bins)[1] - 2)
-    elif width > 0:
+    if math.isfinite(width):
+        share = width / bins  # NOTE: 0 for a denormal width: then the finest grid serves
+        k = max(k, math.frexp(share)[1] - 2) if share > 0 else k
+    else:
         k = max(k, 1024 - bins.bit_length() - 1)
     while bin_index(high, k) - bin_index(low, k) >= bins:
         k += 1
@@ -285,13 +286,11 @@ class BlockRow:
         row, block: position in the grid of scales: row counts all axes but the blocked one (in the order of
             `BlockSummary.row_axes`), block counts along it.
         sqnr_db: of the block alone.
-        max_abs_error: max|e| in it.
     """
 
     row: int
     block: int
     sqnr_db: float
-    max_abs_error: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

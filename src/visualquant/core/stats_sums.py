@@ -108,6 +108,11 @@ class ClipStats:
             np.where(mine, self.sum_sq, 0.0) + np.where(theirs, other.sum_sq, 0.0),
         )
 
+    def lost_to(self, whole: ClipStats) -> FloatArray:
+        """Σe² that counted as clipped here, but lies at a code that is not the extreme one of the whole."""
+        out: FloatArray = np.where(self.code == whole.code, 0.0, self.sum_sq)
+        return out
+
     def settle(self, code: IntArray | int) -> ClipStats:
         """Only what was clipped at `code`, the extreme code of the whole scale group."""
         ours = self.code == code
@@ -130,6 +135,7 @@ class ErrorStats:
         scaled_count, scaled_sq: int64 and float64, pairs whose scale is finite and not 0, and Σ(e/scale)².
         non_finite_float, non_finite_quant: int64, elements of x (of x̂) that are NaN or infinite.
         clipped_low, clipped_high: see `ClipStats`.
+        unclipped_sq: float64, Σe² over elements that are not clipped.
     """
 
     count: IntArray
@@ -144,16 +150,26 @@ class ErrorStats:
     non_finite_quant: IntArray
     clipped_low: ClipStats
     clipped_high: ClipStats
+    unclipped_sq: FloatArray
 
     @staticmethod
     def identity(shape: tuple[int, ...] = ()) -> ErrorStats:
         """Statistics of nothing."""
         zero, none = np.zeros(shape), np.zeros(shape, np.int64)
         low, high = ClipStats.identity(shape, low=True), ClipStats.identity(shape, low=False)
-        return ErrorStats(none, zero, zero, zero, zero, zero, none, zero, none, none, low, high)
+        return ErrorStats(none, zero, zero, zero, zero, zero, none, zero, none, none, low, high, zero)
 
     def merge(self, other: ErrorStats) -> ErrorStats:
         """Statistics of both parts together, element by element of the arrays."""
+        low = self.clipped_low.merge(other.clipped_low, low=True)
+        high = self.clipped_high.merge(other.clipped_high, low=False)
+        demoted = [
+            side.lost_to(whole) + partner.lost_to(whole)
+            for side, partner, whole in (
+                (self.clipped_low, other.clipped_low, low),
+                (self.clipped_high, other.clipped_high, high),
+            )
+        ]
         return ErrorStats(
             self.count + other.count,
             self.sum + other.sum,
@@ -165,15 +181,16 @@ class ErrorStats:
             self.scaled_sq + other.scaled_sq,
             self.non_finite_float + other.non_finite_float,
             self.non_finite_quant + other.non_finite_quant,
-            self.clipped_low.merge(other.clipped_low, low=True),
-            self.clipped_high.merge(other.clipped_high, low=False),
+            low,
+            high,
+            self.unclipped_sq + other.unclipped_sq + demoted[0] + demoted[1],
         )
 
     def settle(self, low_code: IntArray | int, high_code: IntArray | int) -> ErrorStats:
         """Clip counts against the extreme codes of the whole scale group (see `ClipStats.settle`)."""
-        return dataclasses.replace(
-            self, clipped_low=self.clipped_low.settle(low_code), clipped_high=self.clipped_high.settle(high_code)
-        )
+        low, high = self.clipped_low.settle(low_code), self.clipped_high.settle(high_code)
+        rest = self.unclipped_sq + (self.clipped_low.sum_sq - low.sum_sq) + (self.clipped_high.sum_sq - high.sum_sq)
+        return dataclasses.replace(self, clipped_low=low, clipped_high=high, unclipped_sq=rest)
 
     def total(self) -> ErrorStats:
         """All channels together, shape (); clip counts must be settled."""
@@ -190,6 +207,7 @@ class ErrorStats:
             np.asarray(self.non_finite_quant.sum()),
             self.clipped_low.total(),
             self.clipped_high.total(),
+            np.asarray(self.unclipped_sq.sum()),
         )
 
 

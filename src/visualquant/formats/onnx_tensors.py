@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 
 from visualquant.core.tensors import (
-    ELEMENT_TYPES,
     ElementType,
     FileSource,
     InlineSource,
@@ -20,14 +19,7 @@ from visualquant.core.tensors import (
     pack_bits,
 )
 from visualquant.errors import ExternalDataError, ModelFileError
-
-_ONNX_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
-BY_NUMBER: dict[int, ElementType] = {
-    number: ELEMENT_TYPES[wanted]
-    for name, number in onnx.TensorProto.DataType.items()
-    if (wanted := _ONNX_NAMES.get(name, name.lower())) in ELEMENT_TYPES
-}
-
+from visualquant.formats.onnx_types import BY_NUMBER
 
 MAX_RANK = 64
 """Axes of a numpy array."""

@@ -12,6 +12,7 @@ from visualquant.core.tensors import ELEMENT_TYPES, ElementType, FileSource, Inl
 from visualquant.errors import ExternalDataError, ModelFileError
 from visualquant.formats.container import Claim, FileProbe
 from visualquant.formats.element_types import NF4
+from visualquant.formats.onnx_types import NUMBERS
 from visualquant.formats.openvino_ops import attributes_of, operator_of
 from visualquant.formats.openvino_xml import Layer, Network, Port, read_network
 
@@ -48,7 +49,6 @@ _TYPES: dict[str, ElementType] = {
     },
 }
 _PRECISIONS = {"FP64": "f64", "FP32": "f32", "FP16": "f16", "BF16": "bf16", "BOOL": "boolean"}
-_DATA_TYPE_NUMBERS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
 
 
 def probe(probe: FileProbe) -> Claim | None:
@@ -145,7 +145,7 @@ class _Builder:
         domain, op_type = operator_of(layer)
         inputs = tuple(self._source(layer, port) for port in layer.inputs)
         target = _TYPES.get(layer.data.get("destination_type", "").lower())
-        attributes = attributes_of(layer, None if target is None else _DATA_TYPE_NUMBERS.get(target.name, 0))
+        attributes = attributes_of(layer, None if target is None else NUMBERS.get(target.name, 0))
         if layer.has_body:
             self.notes.append(f"the body of {layer.name!r} ({layer.type}) is not looked into")
         if op_type in ("Transpose", "ReduceMean"):

@@ -54,7 +54,7 @@ _VENDOR: dict[str, frozenset[str]] = {
     "qonnx.custom_op.general": _names(
         "Quant BipolarQuant Trunc FloatQuant IntQuant MultiThreshold QuantAvgPool2d Im2Col XnorPopcountMatMul"
     ),
-    "org.openvinotoolkit": _names("FakeQuantize GroupNorm Normalize PriorBox DetectionOutput Swish"),
+    "org.openvinotoolkit": _names("FakeQuantize FakeConvert GroupNorm Normalize PriorBox DetectionOutput Swish"),
     "trt": _names(
         "TRT_INT8QuantizeLinear TRT_INT8DequantizeLinear TRT_FP8QuantizeLinear TRT_FP8DequantizeLinear "
         "TRT_INT4QuantizeLinear TRT_INT4DequantizeLinear TRT_FP4DynamicQuantize TRT_FP4QDQ TRT_MXFP8QuantizeLinear "

@@ -85,9 +85,9 @@ def measure(
         QuantParamsError: params that do not fit the codes.
         CancelledError: `options.cancel` said so.
     """
-    from visualquant.kernels import plain
+    from visualquant.kernels import measuring
 
-    return plain.measure(x, codes, params, options or MeasureOptions())
+    return measuring.measure(x, codes, params, options or MeasureOptions())
 
 
 def what_if(
@@ -97,22 +97,26 @@ def what_if(
     reduction_axis: int | None = None,
     threads: int = 1,
     cancel: Callable[[], bool] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[WhatIf, ...]:
     """What int8 and int4 would make of a float weight: symmetric and asymmetric, by tensor, channel and block.
 
     Args:
         x: float tensor.
         channel_axis: axis that counts output channels, or None.
-        reduction_axis: axis along which blocks run; by default the longest axis that is not the channel axis.
+        reduction_axis: axis along which blocks run; by default all axes but the channel axis, in their order
+            (without channels: the last axis).
         threads: worker threads; the result does not depend on them.
         cancel: as in `MeasureOptions`.
+        progress: as in `MeasureOptions`.
 
     Returns:
-        One row a scheme, of equal order for every tensor; blocks are left out where the axis has one element.
+        One row a scheme, in equal order for every tensor; per-channel ones only with a channel axis. NaN and
+        infinities count as 0. The clip is the best of a fixed list of shares of the range.
     """
-    from visualquant.kernels import plain
+    from visualquant.kernels import alternatives
 
-    return plain.what_if(x, channel_axis, reduction_axis, threads, cancel)
+    return alternatives.what_if(x, channel_axis, reduction_axis, threads, cancel, progress)
 
 
 def fake_quantize(x: Array, params: QuantParams) -> npt.NDArray[np.float64]:
@@ -121,6 +125,6 @@ def fake_quantize(x: Array, params: QuantParams) -> npt.NDArray[np.float64]:
     q = saturate(round_half_even(x/scale) + zero_point) within the declared range; elements whose scale is 0 or
     not finite, and NaN, give NaN. Source: ONNX QuantizeLinear.
     """
-    from visualquant.kernels import plain
+    from visualquant.kernels import alternatives
 
-    return plain.fake_quantize(x, params)
+    return alternatives.fake_quantize(x, params)

@@ -17,7 +17,7 @@ SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
 # Keys below which the texts "inf", "-inf" and "nan" stand for numbers.
 _NUMERIC = frozenset(
     {"metrics", "quantiles", "numbers", "range", "what_if", "worst_channels", "measured_gain", "changed_value"}
-    | {"sqnr_db_median", "sqnr_db_worst", "cumulative", "isolated", "range_float", "range_quant"}
+    | {"sqnr_db_median", "sqnr_db_worst", "output_sqnr_db", "cumulative", "isolated", "range_float", "range_quant"}
     | {"float_margin", "quant_margin", "by_class", "by_group"}
 )
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -57,6 +57,11 @@ def dumps(report: Report) -> str:
 def dump_plain(inspection: Inspection) -> str:
     """An inspection as JSON text, by the same rules."""
     return _text(_clean(msgspec.to_builtins(inspection)))
+
+
+def plain_text(plain: Any) -> str:
+    """Plain objects as JSON text by the same rules."""
+    return _text(_clean(plain))
 
 
 def _text(plain: Any) -> str:

@@ -17,11 +17,13 @@ from rich.text import Text
 from visualquant.core.report import Finding, ModelRow, Report
 from visualquant.core.text import safe_text
 from visualquant.reports.numbers import share, size
+from visualquant.reports.terminal_compared import compared_table
+from visualquant.reports.terminal_run import fusion_table, run_block
 from visualquant.reports.terminal_weights import weight_table, what_if_table, worst_first
 
 STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
-PLAIN_WIDTH = 132
+PLAIN_WIDTH = 160
 PLACES_OF_A_CODE = 3
 
 
@@ -43,24 +45,32 @@ def page(out: TextIO | None = None) -> Iterator[Console]:
         out.write(line.rstrip() + "\n")
 
 
-def render(report: Report, out: TextIO | None = None, *, top: int = 10) -> None:
+def render(report: Report, out: TextIO | None = None, *, top: int = 10, fusions: bool = False) -> None:
     """Writes summary, worst layers and findings.
 
     Args:
         report: what to show.
         out: where; standard output by default.
         top: how many layers and findings at most.
+        fusions: also list what was fused, before and after.
     """
     with page(out) as console:
         unicode = console.encoding.lower().startswith("utf")
+        if report.compared:
+            console.print(Padding(compared_table(report), (1, 0, 0, 0)))
+            console.print("In detail, the first of them:")
         console.print(_headline(report))
         console.print(_models(report))
         if report.weights:
             console.print(weight_table(report, top, console.width, unicode=unicode))
             if any(w.what_if for w in report.weights):
                 console.print(what_if_table(report.weights, worst_first(report.weights), top, console.width))
+        if report.outputs or report.task:
+            console.print(run_block(report, top))
+        if fusions and report.fusions:
+            console.print(fusion_table(report))
         console.print()
-        console.print(findings_block(report.findings, top))
+        console.print(findings_block([f for f in report.findings if f.model is None], top))
         if report.status != "complete":
             reason = safe_text(report.status_reason or "")
             console.print(Text(f"This result is {report.status}: {reason}", style="bold red"))

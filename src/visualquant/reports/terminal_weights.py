@@ -19,22 +19,26 @@ from visualquant.reports.numbers import as_float, decibel, share, short
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, and the width of the terminal from which it is shown: on a narrow one columns go, never digits."""
+    """A column, what it needs, and the width of the terminal from which it is shown.
+
+    On a narrow terminal columns go, never digits; names take what the others leave.
+    """
 
     title: str
     justify: Literal["left", "right"]
     from_width: int = 0
+    needs: int = 0
 
 
 _COLUMNS = (
     _Column("layer", "left"),
     _Column("weight", "left", 124),
-    _Column("stored as", "left", 84),
-    _Column("SQNR dB", "right"),
-    _Column("worst channel", "right", 60),
-    _Column("max |error|", "right", 96),
-    _Column("clipped", "right", 70),
-    _Column("values", "left", 112),
+    _Column("stored as", "left", 84, 20),
+    _Column("SQNR dB", "right", 0, 7),
+    _Column("worst channel", "right", 60, 13),
+    _Column("max |error|", "right", 96, 11),
+    _Column("clipped", "right", 70, 7),
+    _Column("values", "left", 112, 16),
 )
 WHAT_IF_COLUMNS = (
     ("int8 symmetric, per tensor", "int8 tensor", 0),
@@ -62,11 +66,13 @@ def worst_first(weights: Sequence[WeightRow]) -> list[int]:
 def weight_table(report: Report, top: int, width: int, *, unicode: bool) -> RenderableType:
     """The worst weights; biases are left to JSON."""
     names = {n.id: n.name or f"{n.op_type} {n.id}" for n in report.nodes.get("quant", ())}
-    order = [k for k in worst_first(report.weights) if report.weights[k].role == "weight"]
+    rows = report.weights
+    order = [k for k in worst_first(rows) if rows[k].role == "weight" and rows[k].model is None]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
     table.title = "Weights, worst first"
     shown = [c for c in _COLUMNS if width >= c.from_width]
-    room = max(12, min(36, width - 60 if width < 124 else 36))
+    names_shown = sum(c.needs == 0 for c in shown)
+    room = max(8, min(48, (width - 2 - sum(c.needs + 3 for c in shown)) // names_shown))
     for column in shown:
         table.add_column(column.title, justify=column.justify, no_wrap=True)
     for index in order[:top]:

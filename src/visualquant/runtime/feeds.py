@@ -46,7 +46,6 @@ class _Source:
     array: Array
     axis: int
     extra: bool
-    fixed: bool
 
     @property
     def count(self) -> int:
@@ -94,6 +93,7 @@ class Feeder:
         self._runners = (float_runner, quant_runner)
         self._sources: dict[str, _Source] = {}
         self._constants: dict[str, Array] = {}
+        self._know_names()
         for name in float_runner.inputs:
             self._bind(name, float_runner)
         self._partner = self._partners()
@@ -106,6 +106,25 @@ class Feeder:
         self.count = min(next(iter(counts.values())), options.limit or 1 << 62)
         if self.count == 0:
             raise InputError(f"{file.name!r} holds no samples.")
+        self._step = self._samples_a_run()
+        left = self.count % self._step if self._fixed() else 0
+        if left:
+            self.count -= left
+            self.notes.append(f"the last {left} samples are left out: the models take {self._step} at once")
+
+    def _know_names(self) -> None:
+        """Options that name an input which does not exist are refused."""
+        options, (ours, theirs) = self.options, self._runners
+        for option, names, runner in (
+            ("--set", options.constants, ours),
+            ("--sample-axis", options.sample_axis, ours),
+            ("--map-input", options.map_input, ours),
+            ("--map-input", options.map_input.values(), theirs),
+        ):
+            for name in names:
+                if name not in runner.inputs:
+                    listed = ", ".join(repr(n) for n in runner.inputs)
+                    raise InputError(f"{option}: {runner.path.name!r} has no input {name!r} (it has {listed}).")
 
     def _bind(self, name: str, runner: LocalRunner) -> None:
         shape: Dims = runner.inputs[name].shape
@@ -161,24 +180,67 @@ class Feeder:
 
     def batches(self) -> Iterator[Batch]:
         """All samples in order. With state, consecutive samples are steps and run one by one (see `run_steps`)."""
-        step = 1 if self.options.state or not self._batchable() else self.options.batch
-        for start in range(0, self.count, step):
-            stop = min(start + step, self.count)
-            feeds = {n: s.take(start, stop) for n, s in self._sources.items()} | self._constants
-            ours = {n: a.astype(self._runners[0].input_dtype(n), copy=False) for n, a in feeds.items()}
+        for start in range(0, self.count, self._step):
+            stop = min(start + self._step, self.count)
+            feeds = {n: s.take(start, stop) for n, s in self._sources.items()}
+            feeds |= {n: self._repeated(n, a, stop - start) for n, a in self._constants.items()}
+            ours = {n: self._cast(a, n, self._runners[0]) for n, a in feeds.items()}
             theirs = {q: self._fitted(feeds[f], q) for q, f in self._partner.items()}
             yield Batch(range(start, stop), ours, theirs)
 
-    def _batchable(self) -> bool:
-        """True where every input of both models takes any number of samples."""
-        if any(s.extra or s.fixed for s in self._sources.values()):
-            return False
-        for q, f in self._partner.items():
-            source = self._sources.get(f)
-            shape = self._runners[1].inputs[q].shape
-            if source is not None and source.axis < len(shape) and isinstance(shape[source.axis], int):
-                return False
-        return True
+    def _fixed(self) -> set[int]:
+        """Fixed sizes of the sample axes of both models' inputs."""
+        found: set[int] = set()
+        shapes = [(n, self._runners[0].inputs[n].shape) for n in self._sources]
+        shapes += [(f, self._runners[1].inputs[q].shape) for q, f in self._partner.items() if f in self._sources]
+        for name, shape in shapes:
+            source = self._sources[name]
+            size = shape[source.axis] if not source.extra and source.axis < len(shape) else None
+            if isinstance(size, int) and size > 0:
+                found.add(size)
+        return found
+
+    def _samples_a_run(self) -> int:
+        """How many samples go into one run: as many as the models' fixed batches say, else the option's."""
+        if self.options.state or any(s.extra for s in self._sources.values()):
+            return 1
+        fixed = self._fixed()
+        if len(fixed) > 1:
+            raise InputError(
+                f"The inputs take different numbers of samples ({', '.join(map(str, sorted(fixed)))}): say with "
+                "--sample-axis NAME=K which axis counts samples."
+            )
+        size = fixed.pop() if fixed else self.options.batch
+        if self._fixed() and size > self.count:
+            raise InputError(f"The models take {size} samples at once; {self._file.name!r} has only {self.count}.")
+        return size
+
+    def _repeated(self, name: str, constant: Array, count: int) -> Array:
+        """A constant with as many rows as the batch, where its shape names the batch axis of the samples."""
+        batch = {
+            self._runners[0].inputs[n].shape[s.axis]
+            for n, s in self._sources.items()
+            if not s.extra and s.axis < len(self._runners[0].inputs[n].shape)
+        }
+        for axis, size in enumerate(self._runners[0].inputs[name].shape):
+            if isinstance(size, str) and size in batch and constant.shape[axis] == 1:
+                constant = np.repeat(constant, count, axis)
+        return constant
+
+    def _cast(self, array: Array, name: str, runner: LocalRunner) -> Array:
+        """An array in the type of an input; fractions and what lies outside its range are refused, not cut off."""
+        dtype = runner.input_dtype(name)
+        if dtype.kind in "iu" and dtype != array.dtype and array.size:
+            limits = np.iinfo(dtype)
+            whole = array.dtype.kind != "f" or bool((np.isfinite(array) & (array == np.rint(array))).all())
+            if not whole or array.min() < limits.min or array.max() > limits.max:
+                raise InputError(
+                    f"Input {name!r} of {runner.path.name!r} takes whole numbers from {limits.min} to {limits.max}; "
+                    f"the samples reach from {array.min():.6g} to {array.max():.6g}"
+                    f"{'' if whole else ' and have fractions'}."
+                )
+        with np.errstate(over="ignore"):  # float16 makes an infinity of what it can't hold
+            return np.asarray(array, dtype, order="C")
 
     def _fitted(self, array: Array, name: str) -> Array:
         """An array in the type and layout of a quant input."""
@@ -195,10 +257,17 @@ class Feeder:
                     f"Input {name!r} of {runner.path.name!r} has shape {list(shape)}; samples of shape "
                     f"{list(array.shape)} do not fit it in any layout."
                 )
+        elif len(shape) != array.ndim and array.size == 1:
+            array = array.reshape((1,) * len(shape))
+        elif len(shape) != array.ndim:
+            raise InputError(
+                f"Input {name!r} of {runner.path.name!r} has shape {list(shape)}; samples of shape "
+                f"{list(array.shape)} do not fit it."
+            )
         dtype = runner.input_dtype(name)
         if dtype != array.dtype:
             self._note(f"samples are cast to {dtype} for input {name!r} of the quantized model")
-        return np.ascontiguousarray(array.astype(dtype, copy=False))
+        return self._cast(array, name, runner)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -213,20 +282,26 @@ def _source(array: Array, shape: Dims, stated: int | None) -> _Source:
     if stated is not None:
         if not -array.ndim <= stated < array.ndim:
             raise InputError(f"--sample-axis {stated} does not exist in an array of shape {list(array.shape)}.")
-        return _Source(array, stated % array.ndim, array.ndim > len(shape), False)
+        return _Source(array, stated % array.ndim, array.ndim > len(shape))
     if array.ndim == len(shape) + 1:
-        return _Source(array, 0, True, False)
+        return _Source(array, 0, True)
     symbolic = [k for k, n in enumerate(shape) if not isinstance(n, int) or n <= 0]
     if symbolic or not shape:
-        return _Source(np.atleast_1d(array), symbolic[0] if symbolic else 0, False, False)
-    return _Source(array, 0, False, True)
+        return _Source(np.atleast_1d(array), symbolic[0] if symbolic else 0, False)
+    return _Source(array, 0, False)
 
 
 def _constant(text: str, shape: Dims, dtype: np.dtype[Any], name: str) -> Array:
     try:
-        values = np.array([float(x) for x in text.split(",")]).astype(dtype)
+        numbers = [int(x) if x.strip().lstrip("+-").isdecimal() else float(x) for x in text.split(",")]
     except ValueError as error:
         raise InputError(f"--set {name}={text}: numbers are needed, separated by commas.") from error
+    try:
+        if dtype.kind in "iu" and any(x != int(x) for x in numbers):
+            raise OverflowError
+        values = np.array([int(x) if dtype.kind in "iu" else x for x in numbers], dtype)
+    except (OverflowError, ValueError) as error:
+        raise InputError(f"--set {name}={text}: the input takes {dtype}, which can't hold that.") from error
     sizes = [n if isinstance(n, int) and n > 0 else 1 for n in shape]
     if values.size == 1:
         return np.full(sizes, values[0], dtype)

@@ -43,13 +43,19 @@ def read_images(paths: Sequence[Path], options: ImageOptions) -> npt.NDArray[np.
     """All images as float32 [N, C, H, W] (or [N, H, W, C]).
 
     Raises:
-        UsageError: Pillow is not installed.
+        UsageError: Pillow is not installed, or mean and std do not fit the channels.
         InputError: an image can't be read, or sizes differ and no size was given.
     """
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise UsageError("Images need Pillow: pip install 'visualquant[images]'.") from error
+    channels = 1 if options.channel_order == "gray" else 3
+    for option, numbers in (("--mean", options.mean), ("--std", options.std)):
+        if len(numbers) not in (1, channels):
+            raise UsageError(f"{option} has {len(numbers)} numbers; the images have {channels} channels.")
+    if 0 in options.std:
+        raise UsageError("--std must not be 0: pixels are divided by it.")
     rows: list[npt.NDArray[Any]] = []
     for path in paths:
         try:
@@ -58,7 +64,7 @@ def read_images(paths: Sequence[Path], options: ImageOptions) -> npt.NDArray[np.
                 if options.size is not None:
                     picture = picture.resize((options.size[1], options.size[0]), Image.Resampling.BILINEAR)
                 pixels = np.asarray(picture, np.float32) / 255
-        except (OSError, UnidentifiedImageError) as error:
+        except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise InputError(f"The image {path.name!r} can't be read: {error}.") from error
         pixels = pixels[..., None] if pixels.ndim == 2 else pixels
         if options.channel_order == "bgr":

@@ -18,7 +18,7 @@ import onnxruntime as ort
 from visualquant.core.taps import Level, NodeTime, Profile, RunOptions, TapEvent
 from visualquant.errors import InputError
 from visualquant.runtime.segments import ELEMENT_NUMBERS, Segment, cut
-from visualquant.runtime.sessions import RefusedError, first_line, make_session
+from visualquant.runtime.sessions import FailedRunError, RefusedError, first_line, make_session
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -62,7 +62,11 @@ class LocalRunner:
         self._optimised: onnx.ModelProto | None = None
         self._value_types: dict[str, str] | None = None
         self._segments: dict[tuple[str, ...], list[tuple[Any, Segment]]] = {}
-        self._plain = self._open()
+        try:
+            self._plain = self._open()
+        except BaseException:
+            self._folder.cleanup()
+            raise
         self.inputs = {i.name: i for i in self._plain.get_inputs()}
         self.outputs = tuple(o.name for o in self._plain.get_outputs())
 
@@ -110,6 +114,11 @@ class LocalRunner:
             self._optimised = model
         return self._optimised
 
+    @property
+    def optimised_path(self) -> Path:
+        """The file that the runtime wrote."""
+        return Path(self._folder.name) / "optimised.onnx"
+
     def _load_external(self, model: onnx.ModelProto, folder: Path) -> None:
         """Takes tensor data in: what the runtime wrote beside its graph, and what stayed with the original file."""
         for tensor in model.graph.initializer:
@@ -137,7 +146,7 @@ class LocalRunner:
         """All graph outputs of one batch, without taps.
 
         Raises:
-            InputError: the runtime fails on these samples; the message names the file.
+            FailedRunError: the runtime fails on these samples.
         """
         return dict(zip(self.outputs, self._call(self._plain, None, feeds), strict=True))
 
@@ -152,7 +161,7 @@ class LocalRunner:
                 names = outputs or [o.name for o in session.get_outputs()]
                 found = [v.numpy() for v in session.run_with_ort_values(names, plain)]
         except Exception as error:  # NOTE: the runtime raises classes of its own without a common base
-            raise InputError(f"{self.path.name!r} fails when it runs: {first_line(str(error))}") from error
+            raise FailedRunError(self.path, first_line(str(error))) from error
         return found
 
     def tap(self, batches: Iterable[tuple[Sequence[int], Feeds]], taps: Collection[str]) -> Iterator[TapEvent]:
@@ -227,10 +236,10 @@ class LocalRunner:
         tapped = next(e for e in self.tap([((0,), feeds)], taps) if not e.value).outputs
         return all(_same_bits(plain[n], tapped[n]) for n in self.outputs)
 
-    def profile(self, feeds: Feeds, *, warm_up: int = 3, repeats: int = 20) -> Profile:
-        """Node times of the graph that really runs, by the runtime's own profiler."""
+    def profile(self, feeds: Feeds, *, level: Level | None = None, warm_up: int = 3, repeats: int = 20) -> Profile:
+        """Node times by the runtime's own profiler, at the runner's level or another one."""
         prefix = str(Path(self._folder.name) / "profile")
-        session = make_session(self.path, self.options, level=self.level, profile_prefix=prefix)
+        session = make_session(self.path, self.options, level=level or self.level, profile_prefix=prefix)
         for _ in range(warm_up + repeats):
             self._call(session, None, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from visualquant.runtime.images import IMAGE_SUFFIXES, ImageOptions, read_images
 Array = npt.NDArray[Any]
 RANDOM = "random"
 LABELS = ("val_label", "label")
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -73,28 +73,39 @@ def read_samples(path: Path | str, images: ImageOptions | None = None) -> Sample
     path = Path(path)
     if path.is_dir():
         return _folder(path, images or ImageOptions())
+    return SampleFile(path.name, _arrays(path))
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """What a .npy or .npz holds, told apart by its first bytes."""
     try:
-        if path.suffix == ".npy":
-            return SampleFile(path.name, {"": np.load(path, allow_pickle=False, mmap_mode="r")})
-        with np.load(path, allow_pickle=False) as archive:
-            return SampleFile(path.name, {key: archive[key] for key in archive.files})
+        with path.open("rb") as stream:
+            start = stream.read(len(_NPY))
+            stream.seek(0)
+            if start == _NPY:
+                return {"": np.load(path, allow_pickle=False, mmap_mode="r")}
+            if start.startswith(_ZIP):
+                with np.load(stream, allow_pickle=False) as archive:
+                    found = {key: archive[key] for key in archive.files}
+                arrays = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
+                if arrays:
+                    return arrays
+        reason = "it is empty" if not start else "it holds no arrays of numpy"
     except FileNotFoundError as error:
         raise InputError(f"The sample file {str(path)!r} does not exist.") from error
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(
-            f"{path.name!r} is no readable sample file ({error}). Give an .npz with a key for each input, a .npy, a "
-            "folder of .npy, or a folder of images."
-        ) from error
+    except Exception as error:  # NOTE: on damaged files numpy lets out whatever its parsers of headers and zips raise
+        reason = str(error) or type(error).__name__
+    raise InputError(
+        f"{path.name!r} is no readable sample file ({reason}). Give an .npz with a key for each input, a .npy, a "
+        "folder of .npy, or a folder of images."
+    )
 
 
 def _folder(path: Path, images: ImageOptions) -> SampleFile:
     files = sorted(p for p in path.iterdir() if p.is_file())
     arrays = [p for p in files if p.suffix == ".npy"]
     if arrays:
-        try:
-            loaded = {p.stem: np.load(p, allow_pickle=False) for p in arrays}
-        except (ValueError, OSError, EOFError) as error:
-            raise InputError(f"A .npy file in {path.name!r} can't be read: {error}.") from error
+        loaded = {p.stem: a for p in arrays for a in _arrays(p).values()}
         shapes = {a.shape for a in loaded.values()}
         if len(loaded) > 1 and len(shapes) == 1 and not any(k.startswith(("val_", "calib_")) for k in loaded):
             return SampleFile(path.name, {"": np.stack(list(loaded.values())), **loaded})
@@ -108,13 +119,17 @@ def _folder(path: Path, images: ImageOptions) -> SampleFile:
 def random_samples(
     shapes: Mapping[str, tuple[Sequence[int | str | None], np.dtype[Any]]], count: int = 8
 ) -> SampleFile:
-    """Made-up samples: normal noise, or small integers. Symbolic sizes become `count` on the first axis, else 16."""
+    """Made-up samples: normal noise, or small integers.
+
+    `count` of them along the first symbolic axis (the first axis where none is symbolic); other symbolic sizes are 16.
+    """
     rng = np.random.default_rng(0)
     arrays: dict[str, Array] = {}
     for name, (shape, dtype) in shapes.items():
         sizes = [n if isinstance(n, int) and n > 0 else 16 for n in shape]
         if shape:
-            sizes[0] = count
+            symbolic = [k for k, n in enumerate(shape) if not isinstance(n, int) or n <= 0]
+            sizes[symbolic[0] if symbolic else 0] = count
         made = rng.normal(size=sizes) if dtype.kind == "f" else rng.integers(0, 2, size=sizes)
         arrays[name] = made.astype(dtype)
     return SampleFile(RANDOM, arrays, is_random=True)

@@ -21,7 +21,20 @@ BIG_BYTES = 1 << 30
 
 
 class RefusedError(InputError):
-    """The runtime will not run a model; the message is the runtime's own, shortened."""
+    """The runtime will not load a model; the message is the runtime's own, shortened."""
+
+
+class FailedRunError(InputError):
+    """The runtime loads a model and fails when it runs.
+
+    Attributes:
+        path: the model file.
+    """
+
+    def __init__(self, path: Path, message: str) -> None:
+        """The message names the file."""
+        super().__init__(f"{path.name!r} fails when it runs: {message}")
+        self.path = path
 
 
 def make_session(

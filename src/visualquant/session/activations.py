@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,16 +13,17 @@ import numpy.typing as npt
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import plan_taps, sites_by_value
+from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps, quantize, sites_by_value
 from visualquant.core.activations import PairSums, RangeUse
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
 from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
-from visualquant.errors import CancelledError
+from visualquant.errors import CancelledError, InputError
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
+from visualquant.session.pipeline import align_models, load_model
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +63,8 @@ class _Job:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
         self.runners = runners
         names = [{out for n in r.optimised().graph.node for out in n.output if out} for r in runners]
-        self.pairs = plan_taps(float_model, quant_model, alignment, *names)
+        renamed = _renamed(quant_model, runners[1])
+        self.pairs = plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
         self.measured = [MeasuredActivation(p, PairSums(), range_use=_range_of(p.site)) for p in self.pairs]
         self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None}
         self.quant_taps = {p.quant_tap for p in self.pairs if p.observable and p.quant_tap is not None}
@@ -97,6 +100,8 @@ class _Job:
         for event in self.runners[1].tap([(batch.samples, batch.quant_feeds)], self.quant_taps):
             for item in by_tap.get(event.value, ()):
                 x = floats[item.pair.float_tap or ""]
+                if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
+                    continue  # codes of which nobody knows the scale
                 found = reconcile(x, item.pair.value_of(event.array))
                 if found is not None:
                     item.cumulative.update(x, found[0])
@@ -136,7 +141,10 @@ class _Job:
                 continue
             inputs = {}
             for v in outside:
+                coded = _code_site(v, sites)
                 dtype = graph.values[v].dtype
+                if coded is not None and coded.params is not None:
+                    dtype = coded.params.code_type
                 inputs[graph.values[v].name] = "float32" if dtype is None else dtype.name
             kinds = {n: "float" if k == "float32" else "double" if k == "float64" else k for n, k in inputs.items()}
             parts.append(
@@ -225,6 +233,15 @@ class _Job:
         )
 
 
+def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
+    """Where the values of the user's quantized graph are in the optimised one."""
+    with contextlib.suppress(InputError):
+        optimised = load_model(runner.optimised_path, data_root=runner.path.parent)
+        tied = align_models(quant_model, optimised)
+        return follow_renames(quant_model, optimised.graph, tied)
+    return {}
+
+
 def _joined(arrays: list[Array]) -> Array:
     shapes = {a.shape[1:] for a in arrays if a.ndim}
     return np.concatenate(arrays) if len(shapes) == 1 and all(a.ndim for a in arrays) else arrays[0]
@@ -245,12 +262,8 @@ def _code_site(value: ValueId, sites: dict[ValueId, QuantSite]) -> QuantSite | N
 
 def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:
     """A float array as what a group takes: codes are made by the site's own parameters."""
-    if site is not None and site.params is not None:
-        params = site.params
-        zero = 0.0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.float64), array.shape)
-        scale = params.broadcast(params.scale, array.shape)
-        low, high = (params.qmin or 0), (params.qmax if params.qmax is not None else 255)
-        codes = np.clip(np.rint(array.astype(np.float64) / scale) + zero, low, high)
-        made: Array = codes.astype(params.code_type.numpy)
+    if site is not None and site.params is not None and site.params.code_type.is_integer:
+        made: Array = quantize(array, site.params).astype(site.params.code_type.numpy)
         return made
-    return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))
+    with np.errstate(over="ignore", invalid="ignore"):  # what float16 can't hold becomes infinite, as it will there
+        return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))

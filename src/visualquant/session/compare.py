@@ -12,7 +12,7 @@ from visualquant.analysis.weights import WeightOptions
 from visualquant.core.alignment import Alignment
 from visualquant.core.report import Report
 from visualquant.session.data_sections import DataSections
-from visualquant.session.pipeline import Stage, compare_models, load_model
+from visualquant.session.pipeline import Stage, compare_models, load_model, read_pins
 
 if TYPE_CHECKING:
     from visualquant.session.with_data import DataOptions
@@ -29,6 +29,8 @@ def compare(
     cancel: Callable[[], bool] | None = None,
     command: str = "",
     data: DataOptions | str | Path | None = None,
+    pins: Path | str | None = None,
+    encodings: Path | str | None = None,
 ) -> Report:
     """Compares a float model with its quantized counterpart.
 
@@ -41,6 +43,8 @@ def compare(
         progress: called with a stage in words, what is done and all of it (0 where unknown).
         cancel: asked often; True stops with `CancelledError`.
         command: what to record as the command that ran.
+        pins: a JSON file that fixes or forbids ties (see `visualquant align`).
+        encodings: AIMET encodings that belong to the quantized file (found by themselves beside it).
         data: samples to run both models on: a path, "random", or `DataOptions`.
 
     Returns:
@@ -56,7 +60,7 @@ def compare(
     say(f"reading {Path(float_path).name}", 0, 0)
     float_model = load_model(float_path, data_root=data_root)
     say(f"reading {Path(quant_path).name}", 0, 0)
-    quant_model = load_model(quant_path, data_root=data_root)
+    quant_model = load_model(quant_path, data_root=data_root, encodings=encodings)
     timings["read_s"] = time.perf_counter() - start
     options = WeightOptions(
         what_if=what_if,
@@ -90,4 +94,5 @@ def compare(
         command=command,
         timings=timings,
         data=sections,
+        pins=None if pins is None else read_pins(pins, float_model, quant_model),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import platform
 import sys
 import time
@@ -23,8 +24,10 @@ from visualquant.analysis.weights import MeasuredWeight, WeightOptions, measure_
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
 from visualquant.core.model import Model
+from visualquant.core.pins import Pins, parse_pins
 from visualquant.core.report import EnvironmentRow, Finding, Report, ToolRow
 from visualquant.core.tensors import FileSource
+from visualquant.errors import UsageError
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 from visualquant.session.data_sections import DataSections
@@ -33,17 +36,18 @@ from visualquant.session.rows import alignment_rows, fusion_rows, models_row, no
 Stage = Callable[[str, int, int], None]
 """Called with a stage in words, what is done of it, and all of it (0 where unknown)."""
 
+COMPILING = "compiling kernels (the first run only)"
 _DIGEST_CHUNK = 1 << 22
 
 
-def load_model(path: Path | str, *, data_root: Path | str | None = None) -> Model:
-    """A model and the quantization in it; weights stay on disk.
+def load_model(path: Path | str, *, data_root: Path | str | None = None, encodings: Path | str | None = None) -> Model:
+    """A model and the quantization in it; weights stay on disk. `encodings` is an AIMET file that belongs to it.
 
     Raises:
         ModelFileError, ExternalDataError: see `formats.container.open_model`.
     """
     path = Path(path)
-    graph = open_model(path, data_root=data_root)
+    graph = open_model(path, data_root=data_root, encodings=encodings)
     found = find_sites(graph)
     return Model(
         name=path.name,
@@ -78,12 +82,33 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def align_models(float_model: Model, quant_model: Model) -> Alignment:
+def read_pins(path: Path | str, float_model: Model, quant_model: Model) -> Pins:
+    """A user's word on the alignment, from a JSON file.
+
+    Raises:
+        UsageError: no JSON, another form, or nodes that are not there.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"The pins file {str(path)!r} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"The pins file {Path(path).name!r} is no JSON: {error}.") from error
+    return parse_pins(content, float_model.graph, quant_model.graph)
+
+
+def align_models(float_model: Model, quant_model: Model, pins: Pins | None = None) -> Alignment:
     """Which nodes of the two models do the same thing."""
     from visualquant.align import align
 
     with np.errstate(all="ignore"):  # NOTE: weights may hold NaN and infinities; they are compared all the same
-        return align(float_model.graph, quant_model.graph, float_sites=float_model.sites, quant_sites=quant_model.sites)
+        return align(
+            float_model.graph,
+            quant_model.graph,
+            float_sites=float_model.sites,
+            quant_sites=quant_model.sites,
+            pins=pins,
+        )
 
 
 def compare_models(
@@ -95,6 +120,7 @@ def compare_models(
     command: str = "",
     timings: Mapping[str, float] | None = None,
     data: Callable[[Alignment], DataSections] | None = None,
+    pins: Pins | None = None,
 ) -> Report:
     """The report on two loaded models; `data` runs them on samples once they are aligned."""
     options = options or WeightOptions()
@@ -102,10 +128,13 @@ def compare_models(
     spent = dict(timings or {})
     start = time.perf_counter()
     say("aligning", 0, 0)
-    alignment = align_models(float_model, quant_model)
+    alignment = align_models(float_model, quant_model, pins)
     spent["align_s"] = time.perf_counter() - start
     start = time.perf_counter()
-    measured = measure_weights(float_model, quant_model, alignment, options)
+    from visualquant.kernels._jit import on_compile
+
+    with on_compile(lambda _kernel: say(COMPILING, 0, 0)):
+        measured = measure_weights(float_model, quant_model, alignment, options)
     spent["weights_s"] = time.perf_counter() - start
     start = time.perf_counter()
     say("looking for causes", 0, 0)
@@ -158,7 +187,11 @@ def _report(
         nodes={"float": node_rows(float_model.graph), "quant": node_rows(quant_model.graph)},
         values={"float": value_rows(float_model.graph), "quant": value_rows(quant_model.graph)},
         alignment=alignment_rows(alignment),
-        fusions=fusion_rows(alignment),
+        fusions=fusion_rows(
+            alignment,
+            quant_model,
+            frozenset(g for f in findings if f.code == "QDQ_BLOCKS_FUSION" for g in f.groups),
+        ),
         weights=weights,
         findings=findings,
         timings={k: round(v, 4) for k, v in timings.items()},

@@ -104,14 +104,28 @@ def alignment_rows(alignment: Alignment) -> tuple[GroupRow, ...]:
     )
 
 
-def fusion_rows(alignment: Alignment) -> tuple[FusionRow, ...]:
-    """Every recognised fusion."""
+def fusion_rows(alignment: Alignment, quant_model: Model, blocked: frozenset[str]) -> tuple[FusionRow, ...]:
+    """Every recognised fusion, with the quantization points in its group.
+
+    Args:
+        alignment: of the two models.
+        quant_model: the quantized one.
+        blocked: groups in which a Q/DQ pair stands inside the pattern.
+    """
+    points: dict[str, dict[str, None]] = {}
+    for site in quant_model.sites:
+        for node in (*site.nodes, *(() if site.reader is None else (site.reader,))):
+            group = alignment.group_of_quant.get(node)
+            if group is not None:
+                points.setdefault(group.id, {})[quant_model.key(site.value)] = None
     return tuple(
         FusionRow(
             pattern=f.pattern,
             group=f.group,
             float=tuple(node_key(n) for n in f.float_nodes),
             quant=tuple(node_key(n) for n in f.quant_nodes),
+            quant_points=tuple(points.get(f.group, ())),
+            blocked=f.group in blocked,
         )
         for f in alignment.fusions
     )

@@ -20,7 +20,7 @@ from visualquant.runtime.feeds import Feeder, FeedOptions
 from visualquant.runtime.images import ImageOptions
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
-from visualquant.runtime.sessions import RefusedError
+from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.session.activations import run_and_measure
 from visualquant.session.data_sections import DataSections
 
@@ -87,20 +87,25 @@ def measure_data(
             quant_runner = LocalRunner(paths[1], options.quant)
         except RefusedError as refusal:
             facts.refusal = str(refusal)
-            empty = RunResult([], {}, {}, {}, 0, {}, [])
-            return DataSections((), (), (), (), (), empty, facts)
+            return _nothing_run(facts)
         with quant_runner:
             facts.fallback = quant_runner.notes[0] if quant_runner.notes else None
             feeder = Feeder(file, float_runner, quant_runner, options.feeds)
-            run = run_and_measure(
-                float_model,
-                quant_model,
-                alignment,
-                (float_runner, quant_runner),
-                feeder,
-                progress=progress,
-                cancel=cancel,
-            )
+            try:
+                run = run_and_measure(
+                    float_model,
+                    quant_model,
+                    alignment,
+                    (float_runner, quant_runner),
+                    feeder,
+                    progress=progress,
+                    cancel=cancel,
+                )
+            except FailedRunError as failure:
+                if failure.path != paths[1] or paths[0] == paths[1]:
+                    raise
+                facts.refusal = str(failure)
+                return _nothing_run(facts)
             latency = _latency((float_runner, quant_runner), feeder) if options.profile else ()
     return DataSections(
         runs=_run_rows(file, (float_runner, quant_runner), run),
@@ -111,6 +116,10 @@ def measure_data(
         run=run,
         facts=facts,
     )
+
+
+def _nothing_run(facts: DataFacts) -> DataSections:
+    return DataSections((), (), (), (), (), RunResult([], {}, {}, {}, 0, {}, []), facts)
 
 
 def _samples(options: DataOptions, runner: LocalRunner) -> SampleFile:
@@ -206,8 +215,9 @@ def _task_rows(run: RunResult, facts: DataFacts) -> tuple[TaskRow, ...]:
 def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[LatencyRow, ...]:
     batch = next(iter(feeder.batches()))
     rows = []
+    level = runners[1].level  # NOTE: the reference runs unoptimised; its time is that of the user's level
     for key, runner, feeds in (("r0", runners[0], batch.float_feeds), (RUN_ID, runners[1], batch.quant_feeds)):
-        rows.append(latency_row(key, runner.profile(feeds)))
+        rows.append(latency_row(key, runner.profile(feeds, level=level)))
     return tuple(rows)
 
 

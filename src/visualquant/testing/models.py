@@ -14,19 +14,15 @@ from onnx import helper
 
 from visualquant.core.graph import GraphView
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType, TensorRef, element_type_of
+from visualquant.formats.onnx_types import NUMBERS
 
 Array = npt.NDArray[Any]
 Shape = Sequence[int | str | None]
 
-_NUMBERS: dict[str, int] = {
-    {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower()): number
-    for name, number in onnx.TensorProto.DataType.items()
-}
-
 
 def data_type(dtype: ElementType | str) -> int:
     """The TensorProto.DataType number of an element type."""
-    return _NUMBERS[str(dtype)]
+    return NUMBERS[str(dtype)]
 
 
 def tensor(name: str, array: Array, dtype: ElementType | str | None = None) -> onnx.TensorProto:
@@ -60,7 +56,7 @@ def model(
     imports = {"": opset, **{n.domain: 1 for n in nodes if n.domain}, **(domains or {})}
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), list(initializers))
     opsets = [helper.make_opsetid(domain, version) for domain, version in imports.items()]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=11)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def graph_of(proto: onnx.ModelProto) -> GraphView:

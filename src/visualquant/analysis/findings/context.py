@@ -13,7 +13,7 @@ from visualquant.core.alignment import Alignment
 from visualquant.core.catalogue import CATALOGUE
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.model import Model, node_key
-from visualquant.core.quant import QuantParams, QuantSite
+from visualquant.core.quant import QuantParams, QuantSite, code_limits
 from visualquant.core.report import Finding, Number, Severity
 
 _RANK = {"error": 0, "warning": 1, "info": 2}
@@ -92,18 +92,6 @@ class Context:
 def label(node: NodeView) -> str:
     """How a message names a node."""
     return f"{node.op_type} {node.name!r}" if node.name else f"the unnamed {node.op_type} {node_key(node.id)}"
-
-
-def code_limits(params: QuantParams) -> tuple[int, int] | None:
-    """Lowest and highest code of integer parameters, None for float codes."""
-    if not params.code_type.is_integer:
-        return None
-    low, high = params.qmin, params.qmax
-    if low is None:
-        low = 0 if params.code_type.kind == "uint" else -(1 << (params.code_type.bits - 1))
-    if high is None:
-        high = (1 << params.code_type.bits) - 1 if params.code_type.kind == "uint" else -low - 1
-    return low, high
 
 
 def value_range(params: QuantParams | None) -> tuple[float, float] | None:

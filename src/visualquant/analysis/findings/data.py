@@ -292,6 +292,10 @@ def non_finite(context: DataContext) -> Iterator[Draft]:
     for item in context.run.activations:
         sums = item.cumulative
         if sums.non_finite_quant > sums.non_finite_float:
+            lost = _vanished_constant(context)
+            if lost is not None:
+                yield lost
+                return
             maker = context.maker(item)
             half = any(s in ("float16", "bfloat16") for s in context.files.quant_model.schemes)
             where = "" if maker is None else f" ({label(maker)})"
@@ -306,6 +310,25 @@ def non_finite(context: DataContext) -> Iterator[Draft]:
                 elements=sums.non_finite_quant,
             )
             return
+
+
+def _vanished_constant(context: DataContext) -> Draft | None:
+    """A small constant (an epsilon) that is 0 in float16: what NaN behind it come from."""
+    for item in context.files.weights:
+        stats = item.stats
+        if stats is None or stats.x_hat is None or item.row.code_type != "float16" or item.row.elements > 16:
+            continue
+        if int(stats.x_hat.zeros) > int(stats.x.zeros):
+            return Draft(
+                "FP16_UNDERFLOW",
+                "error",
+                f"The constant {item.row.value!r} is 0 in float16: infinities or NaN follow where it kept a division "
+                "from them.",
+                effect=85,
+                node=None if item.reader is None else item.reader.id,
+                value=item.row.value,
+            )
+    return None
 
 
 def _peak(sums: PairSums) -> float:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from visualquant.analysis.findings.context import Context, Draft, code_limits, label
+from visualquant.analysis.findings.context import Context, Draft, label
 from visualquant.core.graph import NodeView, ValueId
 from visualquant.core.operators import DEQUANTIZE_OPS, QUANTIZE_OPS, WEIGHT_SLOTS, is_weight_slot
-from visualquant.core.quant import QuantSite
+from visualquant.core.quant import QuantSite, code_limits
 from visualquant.core.trace import LAYOUT_OPS
 
 FUSES_INTO_COMPUTE = frozenset({"Relu", "Clip", "BatchNormalization", "LeakyRelu"})

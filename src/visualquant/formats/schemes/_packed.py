@@ -11,21 +11,21 @@ import numpy.typing as npt
 
 from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
-from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._quantize import computed
+from visualquant.formats.schemes._sites import origin_of
 
 Array = npt.NDArray[Any]
 
 
 def stored_bytes(graph: GraphView, value: ValueId | None) -> tuple[ValueId, TensorRef] | None:
-    """The stored tensor whose bytes an input reads; Reshape and the like in between do not move bytes."""
-    if value is None:
+    """The stored tensor whose bytes an input reads, in the shape that the input has.
+
+    Reshape and the like in between do not move bytes: an embedding and a head may share one blob.
+    """
+    origin = origin_of(graph, value)
+    if origin is None or any(step.kind != "reshape" for step in origin.steps):
         return None
-    trace = trace_operand(graph, value)
-    stored = graph.const(trace.source)
-    if stored is None or any(step.kind != "reshape" for step in trace.steps):
-        return None
-    return trace.source, stored
+    return origin.value, dataclasses.replace(origin.stored, shape=origin.shape)
 
 
 def packed_codes(stored: TensorRef, bits: int, shape: tuple[int, ...]) -> TensorRef | None:

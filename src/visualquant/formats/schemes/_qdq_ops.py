@@ -7,6 +7,7 @@ from typing import Literal
 
 from visualquant.core.graph import GraphView, NodeView
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType
+from visualquant.formats.onnx_types import BY_NUMBER
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,35 +73,8 @@ def quantized_type(graph: GraphView, node: NodeView) -> ElementType:
     if zero is not None and (stated := graph.values[zero].dtype) is not None:
         return stated
     number = node.int_attribute("output_dtype", 0)
-    if number in BY_DATA_TYPE:
-        return BY_DATA_TYPE[number]
+    if number in BY_NUMBER:
+        return BY_NUMBER[number]
     made = node.output()
     inferred = graph.values[made].dtype if made is not None else None
     return inferred or ELEMENT_TYPES["uint8"]
-
-
-# NOTE: TensorProto.DataType by number; kept here so that scheme readers need no protobuf.
-BY_DATA_TYPE: dict[int, ElementType] = {
-    number: ELEMENT_TYPES[name]
-    for number, name in {
-        1: "float32",
-        2: "uint8",
-        3: "int8",
-        4: "uint16",
-        5: "int16",
-        6: "int32",
-        10: "float16",
-        11: "float64",
-        16: "bfloat16",
-        17: "float8e4m3fn",
-        18: "float8e4m3fnuz",
-        19: "float8e5m2",
-        20: "float8e5m2fnuz",
-        21: "uint4",
-        22: "int4",
-        23: "float4e2m1",
-        24: "float8e8m0",
-        25: "uint2",
-        26: "int2",
-    }.items()
-}

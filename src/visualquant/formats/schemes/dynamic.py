@@ -8,13 +8,13 @@ import numpy as np
 
 from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantSite
-from visualquant.core.tensors import TensorRef
 from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._affine import Array, Reading, broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, place
 from visualquant.formats.schemes._qdq_ops import is_quantize
-from visualquant.formats.schemes._sites import activation_site
+from visualquant.formats.schemes._quantize import computed
+from visualquant.formats.schemes._sites import Origin, activation_site, origin_of
 from visualquant.formats.schemes.qoperator import Operand, read_operand
 
 NAME = "dynamic"
@@ -66,12 +66,8 @@ def _operand(graph: GraphView, node: NodeView, operand: Operand) -> QuantSite | 
 
 def _integer_operand(graph: GraphView, flow: Flow, node: NodeView, slot: int) -> QuantSite | None:
     """A stored operand of MatMulInteger or ConvInteger; its scale stands in the Mul behind."""
-    value = node.input(slot)
-    if value is None:
-        return None
-    trace = trace_operand(graph, value)
-    stored = graph.const(trace.source)
-    if stored is None or not stored.dtype.is_integer or trace.steps:
+    origin = origin_of(graph, node.input(slot))
+    if origin is None or not origin.stored.dtype.is_integer:
         return None
     where = place(node)
     zero = constant(graph, node.input(2 + slot))
@@ -80,16 +76,18 @@ def _integer_operand(graph: GraphView, flow: Flow, node: NodeView, slot: int) ->
         reading = Reading(None, f"{where} takes a zero point that is no constant of the file.")
     else:
         scale, nodes = _scale_behind(graph, flow, node, slot)
-        reading = _reading(where, node, slot, stored, scale, zero)
+        reading = _reading(where, node, slot, origin, scale, zero)
+    # scales follow the operand, so a stored tensor that is laid out otherwise is seen as the operand
+    codes = computed(origin.stored.dtype, origin.shape, origin.operand) if origin.steps else origin.stored
     return QuantSite(
-        value=trace.source,
+        value=origin.value,
         scheme=NAME,
         role="weight",
         params=reading.params,
-        codes=stored,
+        codes=codes,
         reader=node.id,
         slot=slot,
-        nodes=(*trace.nodes, *nodes),
+        nodes=(*origin.nodes, *nodes),
         problem=reading.problem,
     )
 
@@ -98,11 +96,11 @@ def _reading(
     where: str,
     node: NodeView,
     slot: int,
-    stored: TensorRef,
+    origin: Origin,
     scale: Array | None,
     zero: Array | None,
 ) -> Reading:
-    shape = stored.shape
+    shape = origin.shape
     if scale is None:
         return Reading(None, f"{where} is followed by no Mul with a constant: the scale of its weight is not known.")
     conv = node.op_type == "ConvInteger"
@@ -116,7 +114,7 @@ def _reading(
         return array
 
     shaped, shift = along(scale), None if zero is None else along(zero)
-    params = broadcast_params(stored.dtype, shape, shaped, shift)
+    params = broadcast_params(origin.stored.dtype, shape, shaped, shift)
     if params is None:
         counts = f"a scale of shape {list(scale.shape)}"
         counts += "" if zero is None else f" and a zero point of shape {list(zero.shape)}"

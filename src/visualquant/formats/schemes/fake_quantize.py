@@ -1,20 +1,20 @@
-"""FakeQuantize of OpenVINO: float in, float out, rounded to a number of levels between two bounds."""
+"""FakeQuantize and FakeConvert of OpenVINO: float in, float out, rounded to levels between bounds, or to float8."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite
-from visualquant.core.tensors import TensorRef
+from visualquant.core.tensors import ELEMENT_TYPES, TensorRef
 from visualquant.formats.element_types import held_in, integer_type
 from visualquant.formats.schemes._affine import Array, Reading, Shape, broadcast_params
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, place
-from visualquant.formats.schemes._quantize import computed
+from visualquant.formats.schemes._quantize import computed, to_float_codes
 from visualquant.formats.schemes._sites import Origin, activation_site, origin_of, weight_sites
 
 NAME = "fake_quantize"
@@ -22,26 +22,35 @@ DOMAINS = frozenset({"openvino", "org.openvinotoolkit"})
 
 
 def find(graph: GraphView) -> Iterable[QuantSite]:
-    """Weights and activations behind FakeQuantize nodes."""
+    """Weights and activations behind FakeQuantize and FakeConvert nodes."""
     flow = Flow(graph)
     for node in graph.nodes:
-        if node.op_type == "FakeQuantize" and node.domain in DOMAINS and (made := node.output()) is not None:
-            yield from _node(flow, node, made)
+        made = node.output()
+        if node.domain not in DOMAINS or made is None:
+            continue
+        if node.op_type == "FakeQuantize":
+            yield from _node(flow, node, made, _read, _codes)
+        elif node.op_type == "FakeConvert":
+            yield from _node(flow, node, made, _read_convert, _converted)
 
 
-def _node(flow: Flow, node: NodeView, made: ValueId) -> Iterator[QuantSite]:
+_Read = Callable[[GraphView, NodeView, Shape], Reading]
+_Codes = Callable[[GraphView, NodeView, Origin, QuantParams], TensorRef]
+
+
+def _node(flow: Flow, node: NodeView, made: ValueId, read: _Read, codes_of: _Codes) -> Iterator[QuantSite]:
     graph = flow.graph
     origin = origin_of(graph, node.input(0))
     if origin is None or not origin.stored.dtype.is_float:
         shape = graph.values[made].shape
-        bounds = [constant(graph, node.input(k)) for k in (1, 2, 3, 4)]
-        count = max((b.size for b in bounds if b is not None), default=1)
+        given = [constant(graph, v) for v in node.inputs[1:]]
+        count = max((b.size for b in given if b is not None), default=1)
         sizes = None if shape is None else tuple(n if isinstance(n, int) else count for n in shape)
-        params = None if sizes is None else _read(graph, node, sizes).params
+        params = None if sizes is None else read(graph, node, sizes).params
         yield activation_site(flow, NAME, made, params, nodes=(node.id,), dequantized=made)
         return
-    reading = _read(graph, node, origin.shape)
-    codes = origin.stored if reading.params is None else _codes(graph, node, origin, reading.params)
+    reading = read(graph, node, origin.shape)
+    codes = origin.stored if reading.params is None else codes_of(graph, node, origin, reading.params)
     nodes = (*origin.nodes, node.id)
     yield from weight_sites(flow, NAME, origin.value, codes, reading, made, (), nodes, at_run_time=True)
 
@@ -88,3 +97,39 @@ def _codes(graph: GraphView, node: NodeView, origin: Origin, params: QuantParams
         return np.asarray(np.clip(np.nan_to_num(steps), 0, top))
 
     return computed(held_in(params.code_type), origin.shape, make)
+
+
+_FLOAT_TYPES = {"f8e4m3": "float8e4m3fn", "f8e5m2": "float8e5m2"}
+
+
+def _read_convert(graph: GraphView, node: NodeView, shape: Shape) -> Reading:
+    """x̂ = (code + shift) / scale, as scale 1 / scale and zero point −shift."""
+    scale, shift = constant(graph, node.input(1)), constant(graph, node.input(2))
+    stated = str(node.attributes.get("destination_type", "f8e4m3")).lower()
+    if scale is None or stated not in _FLOAT_TYPES or (shift is None and node.input(2) is not None):
+        return Reading(None, f"{place(node)} has no constant scale and shift, or converts to {stated!r}.")
+    with np.errstate(all="ignore"):
+        inverse = 1.0 / scale.astype(np.float64)
+    zero = None if shift is None or not shift.any() else -shift.astype(np.float64)
+    params = broadcast_params(ELEMENT_TYPES[_FLOAT_TYPES[stated]], shape, inverse, zero)
+    if params is None:
+        why = (
+            f"{place(node)} has a scale of shape {list(scale.shape)} for data of shape {list(shape)}: they do not fit."
+        )
+        return Reading(None, why)
+    return Reading(params)
+
+
+def _converted(graph: GraphView, node: NodeView, origin: Origin, params: QuantParams) -> TensorRef:
+    """Source: OpenVINO's FakeConvert-13: round(x · scale − shift) to float8."""
+    scale, shift = constant(graph, node.input(1)), constant(graph, node.input(2))
+    assert scale is not None
+
+    def make() -> Array:
+        x = origin.operand().astype(np.float32) * scale.astype(np.float32)
+        x = x if shift is None else x - shift.astype(np.float32)
+        if params.code_type.name == "float8e5m2":
+            x = np.clip(x, -65504, 65504).astype(np.float16)  # OpenVINO rounds to float16 on the way
+        return to_float_codes(x, params.code_type)
+
+    return computed(params.code_type, origin.shape, make)

@@ -11,11 +11,11 @@ from visualquant.core.graph import GraphView, NodeId, NodeView, ValueId
 from visualquant.core.quant import QuantParams, QuantSite, ViewStep
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType, TensorRef
 from visualquant.core.trace import static_shape, trace_operand
+from visualquant.formats.onnx_types import BY_NUMBER
 from visualquant.formats.schemes._affine import Array, Reading, Shape, Spec, pull_back, read_affine
 from visualquant.formats.schemes._constants import constant
 from visualquant.formats.schemes._flow import Flow, picked_from, place
 from visualquant.formats.schemes._qdq_ops import (
-    BY_DATA_TYPE,
     is_dequantize,
     is_quantize,
     qdq_op,
@@ -213,7 +213,7 @@ def _precision(graph: GraphView, quantize: NodeView) -> ElementType:
     """
     if quantize.domain != "" or graph.opsets.get("", 0) < 23:
         return ELEMENT_TYPES["float32"]
-    stated = BY_DATA_TYPE.get(quantize.int_attribute("precision", 0))
+    stated = BY_NUMBER.get(quantize.int_attribute("precision", 0))
     scale = quantize.input(1)
     return stated or (graph.values[scale].dtype if scale is not None else None) or ELEMENT_TYPES["float32"]
 

@@ -1,0 +1,143 @@
+"""Merging of records in index order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from visualquant.kernels._jit import f64, i64, kernel, read, write
+from visualquant.kernels.records import (
+    CODE_MAX,
+    CODE_MIN,
+    E_MAX,
+    FIELDS,
+    HIGH_CODE,
+    HIGH_COUNT,
+    HIGH_SQ,
+    LOW_CODE,
+    LOW_COUNT,
+    LOW_SQ,
+    REST_SQ,
+    X_MAX,
+    X_MIN,
+    Y_MAX,
+    Y_MIN,
+)
+
+
+@kernel((write(f64, 2), read(f64, 3), i64, i64), strict=True)
+def fold(total: Any, records: Any, first_row: int, rows_per_channel: int) -> None:
+    """Merges records into the channels that they belong to, row by row and leaf by leaf.
+
+    Args:
+        total: float64 [channels, FIELDS], in and out.
+        records: float64 [rows, leaves, FIELDS].
+        first_row: index of records[0] in the tensor.
+        rows_per_channel: consecutive rows of one channel.
+    """
+    for r in range(records.shape[0]):
+        out = total[(first_row + r) // rows_per_channel]
+        for k in range(records.shape[1]):
+            rec = records[r, k]
+            for low in (True, False):
+                code, count, square = (LOW_CODE, LOW_COUNT, LOW_SQ) if low else (HIGH_CODE, HIGH_COUNT, HIGH_SQ)
+                if rec[code] == out[code]:
+                    out[count] += rec[count]
+                    out[square] += rec[square]
+                elif (rec[code] < out[code]) != low:
+                    out[REST_SQ] += rec[square]
+                else:
+                    # NOTE: what was clipped at a code that is not the extreme one after all is rounding
+                    out[REST_SQ] += out[square]
+                    out[code] = rec[code]
+                    out[count] = rec[count]
+                    out[square] = rec[square]
+            for j in range(FIELDS):
+                if j in (LOW_CODE, LOW_COUNT, LOW_SQ, HIGH_CODE, HIGH_COUNT, HIGH_SQ):
+                    continue
+                if j in (X_MIN, Y_MIN, CODE_MIN):
+                    out[j] = min(out[j], rec[j])
+                elif j in (X_MAX, Y_MAX, E_MAX, CODE_MAX):
+                    out[j] = max(out[j], rec[j])
+                else:
+                    out[j] += rec[j]
+
+
+@kernel(
+    (
+        read(f64, 3),
+        i64,
+        i64,
+        i64,
+        i64,
+        f64,
+        write(i64),
+        write(i64),
+        write(f64, 3),
+        write(i64),
+        write(f64, 2),
+    ),
+    strict=True,
+)
+def add_blocks(
+    blocks: Any,
+    first_row: int,
+    first_block: int,
+    rows: int,
+    blocks_per_row: int,
+    threshold: float,
+    counts: Any,
+    totals: Any,
+    pooled: Any,
+    places: Any,
+    sums: Any,
+) -> int:
+    """Adds the sums of blocks, in index order, to their summary; returns how many candidates for the worst it found.
+
+    Args:
+        blocks: float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
+        first_row: row of blocks[·, 0, 0] in the tensor.
+        first_block: block of its row where blocks[·, 0, 0] stands.
+        rows: of the whole grid.
+        blocks_per_row: of the whole grid.
+        threshold: least Σe²/Σx² of a candidate.
+        counts: int64 [bins], in and out: blocks by ratio; bin 0 ends at 2^-60, then four bins a factor of two, the
+            last one begins at 2^20.
+        totals: int64 [2], in and out: blocks, and blocks below 20 dB.
+        pooled: float64 [2, pooled rows, pooled columns], in and out.
+        places: out, int64 [blocks here], row · blocks_per_row + block of the candidates.
+        sums: out, float64 [blocks here, 2], Σx² and Σe² of the candidates.
+    """
+    last = counts.size - 1
+    one = np.empty(1)
+    pattern = one.view(np.uint64)
+    found = 0
+    for r in range(blocks.shape[1]):
+        pr = (first_row + r) * pooled.shape[1] // rows
+        for b in range(blocks.shape[2]):
+            signal = blocks[0, r, b]
+            noise = blocks[1, r, b]
+            if not noise >= 0.0:
+                continue
+            ratio = 0.0 if noise == 0.0 else noise / signal
+            if ratio < 2.0**-60:
+                k = 0
+            elif ratio >= 2.0**20:
+                k = last
+            else:
+                # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm
+                one[0] = ratio
+                k = 1 + int(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
+            counts[k] += 1
+            totals[0] += 1
+            totals[1] += 1 if ratio > 0.01 else 0
+            pc = (first_block + b) * pooled.shape[2] // blocks_per_row
+            pooled[0, pr, pc] += signal
+            pooled[1, pr, pc] += noise
+            if ratio >= threshold:
+                places[found] = (first_row + r) * blocks_per_row + first_block + b
+                sums[found, 0] = signal
+                sums[found, 1] = noise
+                found += 1
+    return found

@@ -1,0 +1,226 @@
+"""Order statistics: exact quantiles of any number of elements by streaming, and outliers of rows.
+
+Keys: the bit pattern of a float as an integer of the same order (negative numbers inverted), so that the k-th
+smallest value is found by counting keys, top 16 bits first, then the next 16 within the few prefixes that hold the
+wanted ranks. float32 needs two passes, float64 four.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from visualquant.kernels._jit import f32, i64, inline, kernel, larger, read, smaller, strict_inline, u32, u64, write
+
+_BINS = 4096
+_TOP = 12  # bits of the first key of a row: sign, exponent, 3 bits of the mantissa
+_EXPONENT32 = np.uint32(0x7F800000)
+_EXPONENT64 = np.uint64(0x7FF0000000000000)
+
+
+@kernel((read(u32), i64, read(u64), write(i64, 2)), strict=True)
+def count_keys32(patterns: Any, shift: int, prefixes: Any, counts: Any) -> None:
+    """Counts (key >> shift) & 65535 of finite float32 values whose key >> (shift + 16) is a wanted prefix.
+
+    Args:
+        patterns: uint32, bit patterns of float32 values.
+        shift: 16, then 0.
+        prefixes: uint64 [wanted], sorted; for shift 16 the single prefix 0.
+        counts: int64 [wanted, 65536], in and out.
+    """
+    for i in range(patterns.size):
+        p = patterns[i]
+        if p & _EXPONENT32 == _EXPONENT32:
+            continue
+        key = np.uint64(p ^ np.uint32(0xFFFFFFFF) if p >> np.uint32(31) else p | np.uint32(0x80000000))
+        if shift == 16:
+            counts[0, key >> np.uint64(16)] += 1
+        else:
+            prefix = key >> np.uint64(16)
+            for k in range(prefixes.size):
+                if prefixes[k] == prefix:
+                    counts[k, key & np.uint64(0xFFFF)] += 1
+                    break
+
+
+@kernel((read(u64), i64, read(u64), write(i64, 2)), strict=True)
+def count_keys64(patterns: Any, shift: int, prefixes: Any, counts: Any) -> None:
+    """The same for float64 values: shift 48, 32, 16, 0."""
+    for i in range(patterns.size):
+        p = patterns[i]
+        if p & _EXPONENT64 == _EXPONENT64:
+            continue
+        key = p ^ np.uint64(0xFFFFFFFFFFFFFFFF) if p >> np.uint64(63) else p | np.uint64(0x8000000000000000)
+        here = (key >> np.uint64(shift)) & np.uint64(0xFFFF)
+        if shift == 48:
+            counts[0, here] += 1
+        else:
+            prefix = key >> np.uint64(shift + 16)
+            for k in range(prefixes.size):
+                if prefixes[k] == prefix:
+                    counts[k, here] += 1
+                    break
+
+
+@inline
+def _moments(x: Any) -> Any:
+    """Mean, population σ, smallest and largest of finite values, and whether all are finite."""
+    total = 0.0
+    low = np.float32(np.inf)
+    high = np.float32(-np.inf)
+    for i in range(x.size):
+        total += np.float64(x[i])
+        low = smaller(low, x[i])
+        high = larger(high, x[i])
+    mean = total / x.size
+    square = 0.0
+    for i in range(x.size):
+        delta = np.float64(x[i]) - mean
+        square += delta * delta
+    return mean, np.sqrt(square / x.size), np.float64(low), np.float64(high), np.isfinite(square)
+
+
+@inline
+def _beside(x: Any, low: Any, high: Any) -> Any:
+    """How many values lie below `low`, and above `high`."""
+    below = np.float32(0)
+    above = np.float32(0)
+    one = np.float32(1)
+    zero = np.float32(0)
+    total_below = 0.0
+    total_above = 0.0
+    for t in range(0, x.size, 65536):
+        part = x[t : t + 65536]
+        below = zero
+        above = zero
+        for i in range(part.size):
+            below += one if part[i] < low else zero
+            above += one if part[i] > high else zero
+        total_below += np.float64(below)
+        total_above += np.float64(above)
+    return total_below, total_above
+
+
+@strict_inline
+def _select(values: Any, count: int, rank: int) -> Any:
+    """The value of this rank among values[:count], which are reordered (Hoare's selection)."""
+    low = 0
+    high = count - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        i = low
+        j = high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                kept = values[i]
+                values[i] = values[j]
+                values[j] = kept
+                i += 1
+                j -= 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            break
+    return values[rank]
+
+
+@strict_inline
+def _key(pattern: Any) -> int:
+    """Top 12 bits of the order key of a float32 bit pattern: its place among 4,096 bins of growing width."""
+    key = pattern ^ np.uint32(0xFFFFFFFF) if pattern >> np.uint32(31) else pattern | np.uint32(0x80000000)
+    return int(key >> np.uint32(32 - _TOP))
+
+
+@strict_inline
+def _quartiles(x: Any, bins: Any, scratch: Any, ordered: Any) -> None:
+    """The order statistics around the three quartiles of x, into ordered [6]."""
+    patterns = x.view(np.uint32)
+    size = x.size
+    bins[:] = 0
+    for i in range(size):
+        bins[_key(patterns[i])] += 1
+    done = -1
+    taken = 0
+    before = 0
+    for k in range(6):
+        position = (size - 1) * (0.25 * (k // 2 + 1))
+        rank = min(int(position) + (k & 1), size - 1)
+        b = 0
+        before = 0
+        while before + bins[b] <= rank:
+            before += bins[b]
+            b += 1
+        if b != done:
+            taken = 0
+            for i in range(size):
+                if _key(patterns[i]) == b:
+                    scratch[taken] = x[i]
+                    taken += 1
+            done = b
+        ordered[k] = np.float64(_select(scratch, taken, rank - before))
+
+
+@strict_inline
+def _between(low: float, high: float, t: float) -> float:
+    """Numpy's linear interpolation between two order statistics."""
+    return high - (high - low) * (1.0 - t) if t >= 0.5 else low + (high - low) * t
+
+
+@kernel((read(f32, 2), write(f32, 2), write(i64), write(i64)))
+def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
+    """Outliers of rows: beyond median ± 10·IQR, and beyond 6 population σ of the mean.
+
+    A row of which no element can be far is settled by two counts: where at least a quarter lies below mean − σ/2
+    and a quarter above mean + σ/2, the IQR is at least σ. Other rows get exact quartiles.
+
+    Args:
+        x: float32 [rows, columns]; NaN and infinities are left out.
+        scratch: float32 [2, columns].
+        far: out, int64 [rows].
+        six: out, int64 [rows]; −1 where a row has fewer than 64 finite elements.
+    """
+    bins = np.empty(_BINS, np.int64)
+    ordered = np.empty(6)
+    for r in range(x.shape[0]):
+        far[r] = 0
+        six[r] = -1
+        row = x[r]
+        if row.size == 0:
+            continue
+        mean, sigma, low, high, finite = _moments(row)
+        if not finite:
+            size = 0
+            for i in range(row.size):
+                if np.isfinite(row[i]):
+                    scratch[1, size] = row[i]
+                    size += 1
+            row = scratch[1, :size]
+            if size == 0:
+                continue
+            mean, sigma, low, high, finite = _moments(row)
+        n = row.size
+        if n >= 64:
+            six[r] = 0
+            if max(high - mean, mean - low) > 6.0 * sigma:
+                for i in range(n):
+                    six[r] += 1 if abs(np.float64(row[i]) - mean) > 6.0 * sigma else 0
+        reach = max(high - mean, mean - low) + sigma
+        below, above = _beside(row, np.float32(mean - 0.5 * sigma), np.float32(mean + 0.5 * sigma))
+        # NOTE: 0.99 covers the rounding of the two limits to float32
+        if min(below, above) >= 0.25 * n + 1.0 and reach < 10.0 * 0.99 * sigma and sigma > 1e-5 * abs(mean):
+            continue
+        _quartiles(row, bins, scratch[0], ordered)
+        q25 = _between(ordered[0], ordered[1], (n - 1) * 0.25 - int((n - 1) * 0.25))
+        median = _between(ordered[2], ordered[3], (n - 1) * 0.5 - int((n - 1) * 0.5))
+        q75 = _between(ordered[4], ordered[5], (n - 1) * 0.75 - int((n - 1) * 0.75))
+        limit = 10.0 * (q75 - q25)
+        if max(high - median, median - low) > limit:
+            for i in range(n):
+                far[r] += 1 if abs(np.float64(row[i]) - median) > limit else 0
