@@ -10,6 +10,7 @@ import numpy as np
 from tests.align.build import Net, Op
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
+from visualquant.core.tensors import TensorRef
 
 WIDTH = 8
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Softmax", "Abs", "Exp")
@@ -131,3 +132,39 @@ def f1(
             bad += len(quants - want)
     recall, precision = hit / judged, good / (good + bad) if good else 0.0
     return 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+
+
+_OTHER = ("Split", "Slice", "Gather", "Conv", "Gemm", "Reshape", "Transpose", "FusedConv", "QLinearConv", "Pad", "LSTM")
+_ODD_SHAPES: tuple[tuple[int, ...], ...] = ((0,), (0, 3), (), (1, 1, 1), (2, 3, 4, 5))
+
+
+def damaged(graph: GraphView, rng: random.Random) -> GraphView:
+    """The graph with a few faults: left-out inputs and outputs, cycles, wrong operators, odd shapes, NaN."""
+    nodes, values = list(graph.nodes), list(graph.values)
+    stored = [v.id for v in values if v.const is not None]
+    for _ in range(rng.randint(1, 4)):
+        k = rng.randrange(len(nodes))
+        node, fault = nodes[k], rng.randrange(7)
+        inputs = list(node.inputs)
+        if fault == 0 and inputs:
+            inputs[rng.randrange(len(inputs))] = rng.choice([None, rng.randrange(len(values))])
+            node = dataclasses.replace(node, inputs=tuple(inputs))
+        elif fault == 1:
+            node = dataclasses.replace(node, inputs=node.inputs[:-1])
+        elif fault == 2:
+            for out in node.outputs:
+                if out is not None:
+                    values[out] = dataclasses.replace(values[out], producer=None)
+            node = dataclasses.replace(node, outputs=())
+        elif fault == 3:
+            node = dataclasses.replace(node, op_type=rng.choice(_OTHER))
+        elif fault == 4:
+            odd = {"axis": rng.choice([-9, 9, 0]), "perm": rng.choice([(0,), (5, 5)]), "block_size": -1}
+            node = dataclasses.replace(node, attributes=odd)
+        else:
+            v = rng.choice(stored)
+            shape = rng.choice(_ODD_SHAPES) if fault == 5 else values[v].const.shape  # type: ignore[union-attr]
+            array = np.full(shape, rng.choice([np.nan, np.inf, 0.0, 1.0]), np.float32)
+            values[v] = dataclasses.replace(values[v], const=TensorRef.of(array), shape=shape)
+        nodes[k] = node
+    return dataclasses.replace(graph, nodes=tuple(nodes), values=tuple(values))

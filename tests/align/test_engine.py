@@ -135,6 +135,7 @@ def test_packed_projections_form_a_group_and_one_weight_pair() -> None:
     alignment = align(float_graph, quant_graph)
     assert len(alignment.groups) == 1
     assert len(alignment.groups[0].float_nodes) == 3
+    assert [f.pattern for f in alignment.fusions] == ["packed: MatMul+MatMul+MatMul"]
     (pair,) = alignment.weights
     assert pair.transform == "concatenated" and pair.concat_axis == 1 and len(pair.floats) == 3
     assert [float_graph.values[float_graph.nodes[f.node].outputs[0] or 0].name for f in pair.floats] == ["q", "k", "v"]

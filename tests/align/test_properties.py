@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.align.build import Net
-from tests.align.rewrites import f1, random_net, rewrite
+from tests.align.rewrites import damaged, f1, random_net, rewrite
 from visualquant.align import align
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
@@ -104,3 +104,15 @@ def test_random_rewrites_are_seen_through(size: int) -> None:
         names = names_of(quant_graph, plain_names(other.net, quant_graph, random.Random(seed)))
         scores.append(f1(align(float_graph, quant_graph), float_graph, quant_graph, names, other.truth))
     assert statistics.mean(scores) >= 0.99
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(2, 20))
+def test_damaged_graphs_still_give_a_partition(seed: int, size: int) -> None:
+    net = random_net(seed, size)
+    rng = random.Random(seed)
+    good, bad = net.view(), damaged(rewrite(net, seed).net.view(), rng)
+    for float_graph, quant_graph in ((good, bad), (bad, good), (bad, bad)):
+        alignment = align(float_graph, quant_graph)
+        assert sorted(k for g in alignment.groups for k in g.float_nodes) == list(range(len(float_graph.nodes)))
+        assert sorted(k for g in alignment.groups for k in g.quant_nodes) == list(range(len(quant_graph.nodes)))

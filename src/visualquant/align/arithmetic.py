@@ -13,6 +13,7 @@ from visualquant.core.tensors import TensorRef
 
 Array = npt.NDArray[Any]
 MAX_ELEMENTS = 4096
+_MISFITS = (ValueError, IndexError, TypeError, AttributeError, ArithmeticError, StopIteration, MemoryError)
 
 
 def evaluate(node: NodeView, inputs: Sequence[Array | None]) -> Array | None:
@@ -26,7 +27,7 @@ def evaluate(node: NodeView, inputs: Sequence[Array | None]) -> Array | None:
     try:
         with np.errstate(all="ignore"):
             out = function(node, list(inputs))
-    except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError, MemoryError):
+    except _MISFITS:
         return None
     return out if out is not None and out.size <= MAX_ELEMENTS else None
 

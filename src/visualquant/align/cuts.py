@@ -101,7 +101,7 @@ def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, 
     for which, units, regions in ((0, matcher.left, matcher.regions[0]), (1, matcher.right, matcher.regions[1])):
         confined = {k for k, region in regions.items() if region < 0}
         for k, twin in twins(units).items():
-            if twin in owners[which] and k not in owners[which] | confined:
+            if twin in owners[which] and k not in owners[which] and k not in confined:
                 groups.join((which, units.units[k].node), (which, units.units[twin].node))
                 owners[which].add(k)
         absorbed |= _absorb(groups, which, units, owners[which] | confined)

@@ -259,12 +259,13 @@ class Folder:
             if value is None:
                 continue
             side = self.shape(value)
-            if side is None:
+            if side is None or 0 in side:
                 return None
             got = self.at(value, self._param_index(node, index, shape, side), depth + 1)
             if got is None:
                 return None
-            codes = codes - got if sign == "zero" else codes * got
+            with np.errstate(all="ignore"):
+                codes = codes - got if sign == "zero" else codes * got
         return codes
 
     def _param_index(self, node: NodeView, index: Index, shape: Shape, params: Shape) -> Index:
@@ -273,18 +274,18 @@ class Folder:
         if size == 1 or not shape:
             return np.zeros(index.shape, np.int64)
         axis = node.int_attribute("axis", 1)
-        axis = axis + len(shape) if axis < 0 else axis
+        axis = min(max(axis + len(shape) if axis < 0 else axis, 0), len(shape) - 1)
         coords = np.unravel_index(index, shape)
         if len(params) == len(shape) and len(shape) > 1:
             block = max(node.int_attribute("block_size", 0), 1)
-            if block == 1 and axis < len(shape):
+            if block == 1:
                 block = -(-shape[axis] // max(params[axis], 1))
             parts = tuple(
                 np.minimum(c // block if k == axis else c, n - 1)
                 for k, (c, n) in enumerate(zip(coords, params, strict=True))
             )
             return ravel(parts, params, index)
-        return np.minimum(coords[min(axis, len(shape) - 1)], size - 1)
+        return np.minimum(coords[axis], size - 1)
 
 
 def _shape_values(node: NodeView, sizes: Shape) -> npt.NDArray[Any]:

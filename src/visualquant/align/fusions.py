@@ -17,7 +17,8 @@ def fusions_of(
 ) -> tuple[tuple[MatchGroup, ...], tuple[Fusion, ...]]:
     """The groups with the patterns among their evidence, and the patterns themselves.
 
-    A pattern that has a rule carries its name; any other is "fused: A+B+C", the operators of the longer side.
+    A pattern that has a rule carries its name, several layers in one are "packed: A+B", one operator in place of another
+    is "A as B"; any other is "fused: A+B+C", the operators of the longer side.
     """
     families = {
         key: c.family for c in matched.compositions for key in (*((0, n) for n in c.left), *((1, n) for n in c.right))
@@ -39,6 +40,8 @@ def _fusion(left: Side, right: Side, group: MatchGroup, families: dict[tuple[int
     some, others = _spelled(left, fs), _spelled(right, qs)
     if some == others or (len(fs) == len(qs) == 1 and left.families[fs[0]] == right.families[qs[0]]):
         return None
+    if len(some) == len(others) == 1:
+        return Fusion(f"{some[0]} as {others[0]}", group.id, tuple(fs), tuple(qs))
     longer = some if len(some) >= len(others) else others
     shorter = others if longer is some else some
     family = next((families[k] for k in (*((0, n) for n in fs), *((1, n) for n in qs)) if k in families), "")
@@ -63,6 +66,9 @@ def _pattern(longer: list[str], shorter: list[str], family: str) -> str:
     layer = [op for op in longer if op in _LAYER_PARTS]
     if layer == longer and len([op for op in longer if _is_layer(op)]) == 1:
         return "+".join(longer)
+    layers = [op for op in longer if _is_layer(op)]
+    if layer == longer and len(layers) > 1 and len([op for op in shorter if _is_layer(op)]) == 1:
+        return "packed: " + "+".join(layers)
     return "fused: " + "+".join(longer)
 
 
@@ -70,5 +76,14 @@ def _is_layer(op: str) -> bool:
     return op in _LAYERS
 
 
-_LAYERS = LINEAR | {"Gemm", "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "FusedMatMul", "FusedConv"}
+_LAYERS = LINEAR | {
+    "Gemm",
+    "ConvInteger",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+    "FusedMatMul",
+    "FusedConv",
+    "MatMulNBits",
+}
 _LAYER_PARTS = _LAYERS | ACTIVATIONS | {"Add", "Mul", "Sub", "QLinearAdd", "QLinearMul"}

@@ -130,8 +130,9 @@ class _TwoPass:
     def _bind_packs(self, matcher: Matcher, known_left: set[UnitId], known_right: set[UnitId]) -> None:
         """Packs of both directions, their units taken out of the search."""
         left, right = matcher.left, matcher.right
-        free_left = [k for k in range(len(left.units)) if k not in known_left | matcher.bound[0]]
-        free_right = [k for k in range(len(right.units)) if k not in known_right | matcher.bound[1]]
+        taken = known_left | matcher.bound[0], known_right | matcher.bound[1]
+        free_left = [k for k in range(len(left.units)) if k not in taken[0]]
+        free_right = [k for k in range(len(right.units)) if k not in taken[1]]
         for pack in find_packs(left, right, free_left, free_right):
             lefts, rights = tuple(m.unit for m in pack.parts), (pack.whole.unit, *pack.pieces)
             reads = ((left.units[lefts[0]].args[0], right.units[rights[0]].args[0]),)

@@ -15,6 +15,8 @@ _TAIL = re.compile(
 
 def base(name: str) -> str:
     """A name without the endings that toolchains append."""
+    if "_" not in name and "/" not in name:
+        return name
     while (cut := _TAIL.sub("", name)) != name and cut:
         name = cut
     return name

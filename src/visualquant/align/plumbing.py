@@ -8,7 +8,7 @@ from visualquant.align.families import MOVE
 from visualquant.align.folding import small_ints
 from visualquant.align.matched import Matched
 from visualquant.align.side import Side
-from visualquant.core.graph import Dim, NodeId, ValueId
+from visualquant.core.graph import Dim, NodeId, NodeView, ValueId
 from visualquant.core.pins import Pins
 
 _SAME_SPELLING = 3.0
@@ -114,7 +114,7 @@ class Plumbing:
         moves = some.op_type in MOVE and other.op_type in MOVE
         if not same_operator and not (moves and last):
             return None
-        x, y = some.outputs[0], other.outputs[0]
+        x, y = _result(some), _result(other)
         score = _SAME_OPERATOR * same_operator + _SAME_READER * last
         shapes = self._shape(self.left, a), self._shape(self.right, b)
         if shapes[0] is not None and shapes[1] is not None:
@@ -136,7 +136,7 @@ class Plumbing:
     def _shape(self, side: Side, node_id: NodeId) -> tuple[Dim, ...] | None:
         """The shape that a node makes: as inferred, or as a Reshape says it."""
         node = side.graph.nodes[node_id]
-        out = node.outputs[0]
+        out = _result(node)
         stated = None if out is None else side.graph.values[out].shape
         if stated is None and node.op_type == "Reshape":
             target = self._target(side, node_id)
@@ -255,3 +255,7 @@ class Plumbing:
                 [v for k, v in enumerate(reads) if k not in data and v is not None and side.producer(v) is not None]
             )
         return list(zip(*found, strict=True)) if len(found[0]) == len(found[1]) else []
+
+
+def _result(node: NodeView) -> ValueId | None:
+    return node.outputs[0] if node.outputs else None

@@ -60,7 +60,7 @@ def canonical_index(node: NodeView, op_family: str, slot: int, shape: tuple[int,
     if rank < 2:
         return axes, 0
     if op_family == "MatMul":
-        if node.op_type in ("Gemm", "FusedGemm", "QGemm"):
+        if node.op_type in ("Gemm", "FusedGemm", "QGemm") and rank == 2:
             transposed = node.int_attribute("transB" if slot != 0 else "transA", 0) == 1
             out_first = transposed if slot != 0 else not transposed
             return (axes, 1) if out_first else ((1, 0), 1)

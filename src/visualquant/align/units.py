@@ -138,6 +138,8 @@ def _of_node(side: Side, node_id: NodeId, virtual: int) -> list[Unit]:
         data = tuple(a for a in reads if a is not None)
         units.append(Unit(family, node_id, (), data, (out,), constants, (rank, len(units))))
         last = out
-    if units and units[-1].outs != node.outputs[:1]:  # the last step that is there makes the first output
+    if (
+        units and node.outputs and units[-1].outs != node.outputs[:1]
+    ):  # the last step that is there makes the first output
         units[-1] = dataclasses.replace(units[-1], outs=(node.outputs[0],))
     return units
