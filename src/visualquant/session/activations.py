@@ -101,11 +101,14 @@ class _Job:
             for item in by_tap.get(event.value, ()):
                 x = floats[item.pair.float_tap or ""]
                 if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
-                    continue  # codes of which nobody knows the scale
+                    item.reason = "only codes without a known scale exist in the graph that runs"
+                    continue
                 found = reconcile(x, item.pair.value_of(event.array))
                 if found is not None:
                     item.cumulative.update(x, found[0])
                     item.layout = found[1] or item.layout
+                else:
+                    item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
             if not event.value:
                 self._outputs(float_outputs, event.outputs)
         self._run_isolated(batch, floats)
