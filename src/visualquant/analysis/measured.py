@@ -27,7 +27,8 @@ class MeasuredActivation:
         range_use: float values against the range of the quantizer behind; None without one.
         layout: what had to be done to the quantized tensor ("transposed …").
         sample: float values of the first samples, for checks that need the values themselves.
-        low, high: of the float values.
+        low, high: of the finite float values.
+        reason: why the tapped tensor could not be compared although it was seen.
     """
 
     pair: TapPair
@@ -38,13 +39,16 @@ class MeasuredActivation:
     sample: Array | None = None
     low: float = math.inf
     high: float = -math.inf
+    reason: str | None = None
 
     def see(self, x: Array) -> None:
         """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""
         if self.range_use is not None:
             self.range_use.update(x)
-        if x.size and x.dtype.kind == "f":
-            self.low, self.high = min(self.low, float(np.nanmin(x))), max(self.high, float(np.nanmax(x)))
+        if x.dtype.kind == "f":
+            good = np.isfinite(x)
+            self.low = min(self.low, float(x.min(where=good, initial=math.inf)))
+            self.high = max(self.high, float(x.max(where=good, initial=-math.inf)))
         if self.sample is None and x.ndim:
             self.sample = np.array(x[:SAMPLE_ROWS])
 

@@ -14,8 +14,10 @@ from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.model import Model
 from visualquant.core.operators import QUANTIZE_OPS
 from visualquant.core.quant import QuantParams, QuantSite, code_limits
+from visualquant.core.trace import LAYOUT_OPS
 
 Array = npt.NDArray[Any]
+MAX_LAYOUT_OPS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +99,27 @@ def sites_by_value(model: Model) -> dict[ValueId, QuantSite]:
                 if out is not None:
                     found.setdefault(out, site)
     return found
+
+
+def code_site(graph: GraphView, value: ValueId, sites: Mapping[ValueId, QuantSite]) -> QuantSite | None:
+    """The site whose codes a value holds, None for float values; codes pass layout operators unchanged.
+
+    Args:
+        graph: of the quantized model.
+        value: any.
+        sites: see `sites_by_value`.
+    """
+    at: ValueId | None = value
+    for _ in range(MAX_LAYOUT_OPS):
+        site = None if at is None else sites.get(at)
+        if site is not None:
+            moved = at != value and (site.params is None or site.params.scale.size != 1)
+            return site if site.value == at and not moved else None
+        node = graph.producer_of(at)
+        if node is None or node.op_type not in LAYOUT_OPS or node.op_type == "Cast":
+            return None
+        at = node.input(0)
+    return None
 
 
 def sites_behind(model: Model) -> dict[ValueId, QuantSite]:
@@ -186,6 +209,9 @@ def plan_taps(
             continue
         name = float_graph.values[tie.float_value].name
         quant_value, quant_tap, params = _quant_tap(quant_graph, tie.quant_value, site, quant_names)
+        if site is None:
+            coded = code_site(quant_graph, tie.quant_value, made_by)
+            params = None if coded is None else coded.params
         early = False
         if quant_tap is None and renamed is not None and key in renamed:
             quant_tap, params = renamed[key].name, renamed[key].params

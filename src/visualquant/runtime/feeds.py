@@ -132,9 +132,7 @@ class Feeder:
         if name in self.options.constants:
             self._constants[name] = _constant(self.options.constants[name], shape, dtype, name)
             return
-        array = self._file.validation(name)
-        if array is None and len(runner.inputs) - len(self.options.constants) == 1:
-            array = self._file.arrays.get("")
+        array = self._file.validation(name, only=len(runner.inputs) - len(self.options.constants) == 1)
         if array is None:
             keys = ", ".join(repr(k) for k in self._file.arrays) or "nothing"
             raise InputError(

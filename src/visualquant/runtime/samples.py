@@ -52,12 +52,12 @@ class SampleFile:
                 found[name.removeprefix("group_")] = array
         return found
 
-    def validation(self, name: str) -> Array | None:
-        """The validation samples of an input."""
+    def validation(self, name: str, *, only: bool = False) -> Array | None:
+        """The validation samples of an input; of the only one they need no key."""
         for key in (f"val_{name}", name):
             if key in self.arrays:
                 return self.arrays[key]
-        return None
+        return self.arrays.get("") if only else None
 
     def calibration(self, name: str) -> Array | None:
         """The calibration samples of an input."""
@@ -135,9 +135,9 @@ def random_samples(
     return SampleFile(RANDOM, arrays, is_random=True)
 
 
-def digests(array: Array) -> set[str]:
+def digests(array: Array) -> list[str]:
     """A digest of each sample (first axis): calibration and validation are compared by samples, not by files."""
-    return {hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:24] for sample in array}
+    return [hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:24] for sample in array]
 
 
 def parse_pairs(options: Sequence[str], option: str) -> dict[str, str]:

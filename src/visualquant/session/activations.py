@@ -13,7 +13,7 @@ import numpy.typing as npt
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps, quantize, sites_by_value
+from visualquant.analysis.tap_plan import Renamed, code_site, follow_renames, plan_taps, quantize, sites_by_value
 from visualquant.core.activations import PairSums, RangeUse
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
@@ -101,11 +101,14 @@ class _Job:
             for item in by_tap.get(event.value, ()):
                 x = floats[item.pair.float_tap or ""]
                 if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
-                    continue  # codes of which nobody knows the scale
+                    item.reason = "only codes without a known scale exist in the graph that runs"
+                    continue
                 found = reconcile(x, item.pair.value_of(event.array))
                 if found is not None:
                     item.cumulative.update(x, found[0])
                     item.layout = found[1] or item.layout
+                else:
+                    item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
             if not event.value:
                 self._outputs(float_outputs, event.outputs)
         self._run_isolated(batch, floats)
@@ -141,7 +144,7 @@ class _Job:
                 continue
             inputs = {}
             for v in outside:
-                coded = _code_site(v, sites)
+                coded = code_site(graph, v, sites)
                 dtype = graph.values[v].dtype
                 if coded is not None and coded.params is not None:
                     dtype = coded.params.code_type
@@ -152,7 +155,7 @@ class _Job:
                     group.id, tuple(nodes), kinds, tuple(dict.fromkeys(graph.values[p.quant_value].name for p in given))
                 )
             )
-            wiring[group.id] = {graph.values[v].name: (feeds[v], _code_site(v, sites)) for v in outside}
+            wiring[group.id] = {graph.values[v].name: (feeds[v], code_site(graph, v, sites)) for v in outside}
         if not parts:
             return None
         try:
@@ -203,16 +206,15 @@ class _Job:
             self.notes.append(f"Groups could not be run alone: {str(error)[:200]}")
             self.isolated = None
             return
-        graph = self.quant_model.graph
+        graph, sites = self.quant_model.graph, sites_by_value(self.quant_model)
         for item in self.measured:
             name = graph.values[item.pair.quant_value].name
             got = found.get((item.pair.group or "", name))
             if got is None or item.pair.float_tap is None:
                 continue
             x = floats[item.pair.float_tap]
-            site = item.pair.site
-            coded = site is not None and item.pair.quant_value == site.value
-            value = dataclasses.replace(item.pair, params=site.params if coded and site else None).value_of(got)
+            coded = code_site(graph, item.pair.quant_value, sites)
+            value = dataclasses.replace(item.pair, params=None if coded is None else coded.params).value_of(got)
             fitted = reconcile(x, value)
             if fitted is not None:
                 item.isolated = item.isolated or PairSums()
@@ -252,12 +254,6 @@ def _range_of(site: QuantSite | None) -> RangeUse | None:
     if site is None or site.params is None or limits is None or site.params.scale.size != 1:
         return None
     return RangeUse(limits[0], limits[1], abs(float(site.params.scale.reshape(-1)[0])))
-
-
-def _code_site(value: ValueId, sites: dict[ValueId, QuantSite]) -> QuantSite | None:
-    """The site whose codes a value holds, None for float values."""
-    site = sites.get(value)
-    return site if site is not None and site.value == value else None
 
 
 def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:

@@ -130,13 +130,21 @@ def _samples(options: DataOptions, runner: LocalRunner) -> SampleFile:
 
 def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> int:
     other = file if options.calibration is None else read_samples(options.calibration, options.images)
-    for name in inputs:
-        ours, theirs = file.validation(name), other.calibration(name)
+    free = [n for n in inputs if n not in options.feeds.constants]
+    columns: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for name in free:
+        only = len(free) == 1
+        ours, theirs = file.validation(name, only=only), other.calibration(name)
         if theirs is None and other is not file:
-            theirs = other.validation(name)
-        if ours is not None and theirs is not None and ours.ndim and theirs.ndim and ours.shape[1:] == theirs.shape[1:]:
-            return len(digests(np.asarray(ours)) & digests(np.asarray(theirs)))
-    return 0
+            theirs = other.validation(name, only=only)
+        if ours is None or theirs is None or not ours.ndim or not theirs.ndim or ours.shape[1:] != theirs.shape[1:]:
+            continue
+        columns[0].append(digests(np.asarray(ours)))
+        columns[1].append(digests(np.asarray(theirs)))
+    if not columns[0] or any(len({len(c) for c in side}) > 1 for side in columns):
+        return 0
+    seen, known = (set(zip(*side, strict=True)) for side in columns)
+    return len(seen & known)
 
 
 def _run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: RunResult) -> tuple[RunRow, ...]:
@@ -180,14 +188,14 @@ def _activation_rows(float_model: Model, quant_model: Model, run: RunResult) -> 
                 quant_value=quant_model.key(pair.quant_value),
                 samples=run.samples,
                 depth=pair.depth,
-                cumulative=item.cumulative.metrics() if item.cumulative.n or pair.observable else {},
+                cumulative=item.cumulative.metrics() if pair.observable and item.reason is None else {},
                 isolated={} if item.isolated is None else item.isolated.metrics(),
                 range_float=seen,
                 range_quant=site_range,
                 clipped_share=None if use is None or not use.n else use.clipped_share,
                 range_used=None if use is None else use.range_used,
-                observable=pair.observable,
-                reason=pair.reason,
+                observable=pair.observable and item.reason is None,
+                reason=pair.reason or item.reason,
                 layout=item.layout,
             )
         )

@@ -43,7 +43,10 @@ def weigh(drafts: Sequence[Draft], context: DataContext) -> list[Draft]:
     for draft in drafts:
         groups = draft.groups or context.files.groups_of(draft.node)
         levels = [isolated[g] for g in groups if g in isolated]
-        if draft.code in _CAUSES and levels and draft.severity != "info":
+        if draft.code == "ACT_LOST" and float(draft.numbers["range_high"]) <= float(draft.numbers["cut"]):
+            # NOTE: nothing above the cut survives either: the range stands at the wrong side, which clipping shows
+            draft = dataclasses.replace(draft, effect=min(draft.effect, 10.0), severity="warning")
+        elif draft.code in _CAUSES and levels and draft.severity != "info":
             own = min(levels)
             effect = draft.effect + max(0.0, 40 - own)
             severity = draft.severity
