@@ -1,8 +1,11 @@
-"""One loop in explicit vector code, where the compiler's own vectorizer gives up.
+"""Two loops in explicit vector code, where the compiler's own vectorizer gives up or changes its mind.
 
-A block of 32 elements needs two horizontal sums, which cost more than all other work on it. Here 16 blocks are
-kept as 16 vectors and summed by a tree of 15 pairwise shuffles instead of 16 times four steps each. The code is
-written for 16 lanes; LLVM splits them where registers are narrower.
+`block_tile`: a block of 32 elements needs two horizontal sums, which cost more than all other work on it. 16 blocks are
+kept as 16 vectors and summed by a tree of 15 pairwise shuffles instead of 16 times four steps each.
+
+`row_tile`: one scale for a whole tile. With histograms it also counts the tile before: counting costs a store an
+element and hardly anything else, statistics cost arithmetic and no store, so side by side they take the time of the
+slower one.
 """
 
 from __future__ import annotations
@@ -12,213 +15,98 @@ from typing import Any
 from visualquant.kernels._jit import JIT, cgutils, ir
 from visualquant.kernels._jit import numba_intrinsic as intrinsic
 from visualquant.kernels._jit import numba_types as types
+from visualquant.kernels._vectors import BYTES, INTS, LANES, LONG, SHORTS, VECTOR, Emitter, Sums
 
-LANES = 16
 PIECE = 32  # elements of one straight run: two vectors
 GROUP = 16  # pieces of one call of the tree
-# Where sums of a tile stand in `totals`.
+# Where the figures of a tile stand in `totals`.
 X_SUM, E_SUM, E_ABS, CROSS, X_MIN, X_MAX, Y_MIN, Y_MAX, X_ZEROS, Y_ZEROS, D_MIN, D_MAX = range(12)
-X_SQ, E_SQ, SCALED, E_MAX, EXCESS = range(12, 17)
-TOTALS = 17
-
-_FLOAT = ir.FloatType()
-_INT = ir.IntType(32)
-_LONG = ir.IntType(64)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_INTS = ir.VectorType(_INT, LANES)
-_BYTES = ir.VectorType(ir.IntType(8), LANES)
-_FLAGS = ("reassoc", "contract", "nsz")
-_INFINITY = float("inf")
+X_SQ, E_SQ, SCALED, E_MAX, EXCESS, D_SQ = range(12, 18)
+TOTALS = 18
+_ADD, _LOW, _HIGH, _COUNT = "add", "min", "max", "count"
+_SHARED = {
+    X_SUM: _ADD, E_SUM: _ADD, E_ABS: _ADD, X_SQ: _ADD, E_SQ: _ADD, X_MIN: _LOW, X_MAX: _HIGH, E_MAX: _HIGH,
+    X_ZEROS: _COUNT, Y_ZEROS: _COUNT, D_MIN: "code_min", D_MAX: "code_max",
+}  # fmt: skip
+_OF_BLOCKS = _SHARED | {CROSS: _ADD, Y_MIN: _LOW, Y_MAX: _HIGH, SCALED: _ADD, EXCESS: _HIGH}
+_OF_ROWS = _SHARED | {D_SQ: _ADD}
 
 
-def _splat_constant(value: float) -> Any:
-    return ir.Constant(_VECTOR, [value] * LANES)
-
-
-def _order(indices: list[int]) -> Any:
-    return ir.Constant(ir.VectorType(_INT, LANES), indices)
-
-
-class _Emitter:
-    """Vector operations on one IR builder."""
-
-    def __init__(self, builder: Any) -> None:
-        self.b = builder
-
-    def call(self, name: str, *args: Any) -> Any:
-        kind = ir.FunctionType(args[0].type, [a.type for a in args])
-        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), list(args))
-
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
-        return self.call("llvm.fma.v16f32", a, b, c)
-
-    def magnitude(self, a: Any) -> Any:
-        return self.call("llvm.fabs.v16f32", a)
-
-    def add(self, a: Any, b: Any) -> Any:
-        return self.b.fadd(a, b, flags=_FLAGS)
-
-    def larger(self, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
-
-    def smaller(self, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.fcmp_ordered("<", a, b), a, b)
-
-    def bytes_limit(self, order: str, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.icmp_signed(order, a, b), a, b)
-
-    def splat(self, scalar: Any) -> Any:
-        none = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.b.insert_element(none, scalar, _INT(0))
-        return self.b.shuffle_vector(first, none, _order([0] * LANES))
-
-    def load(self, pointer: Any, kind: Any, align: int) -> Any:
-        return self.b.load(self.b.bitcast(pointer, ir.PointerType(kind)), align=align)
-
-    def store(self, value: Any, pointer: Any) -> None:
-        self.b.store(value, self.b.bitcast(pointer, ir.PointerType(value.type)), align=4)
-
-    def zeros(self, a: Any) -> Any:
-        mask = self.b.bitcast(self.b.fcmp_ordered("==", a, _splat_constant(0.0)), ir.IntType(LANES))
-        return self.b.zext(self.call("llvm.ctpop.i16", mask), _LONG)
-
-    def tree(self, combine: Any, vectors: list[Any]) -> Any:
-        """One vector whose lane k is vector k, combined over its lanes."""
-        groups = range(0, LANES, 4)
-        steps = [
-            # halves of each 128-bit lane interleaved by element, then by pair, then whole lanes side by side
-            ([v for g in groups for v in (g, LANES + g, g + 1, LANES + g + 1)], 2),
-            ([v for g in groups for v in (g, g + 1, LANES + g, LANES + g + 1)], 2),
-            ([v for g in range(0, 2 * LANES, 8) for v in range(g, g + 4)], 4),
-            ([v for g in range(0, 2 * LANES, 8) for v in range(g, g + 4)], 4),
-        ]
-        for order, distance in steps:
-            low, high = _order(order), _order([v + distance for v in order])
-            pairs = zip(vectors[::2], vectors[1::2], strict=True)
-            vectors = [combine(self.b.shuffle_vector(a, c, low), self.b.shuffle_vector(a, c, high)) for a, c in pairs]
-        return vectors[0]
-
-    def horizontal(self, combine: Any, vector: Any) -> Any:
-        none = ir.Constant(_VECTOR, ir.Undefined)
-        width = LANES
-        while width > 1:
-            width //= 2
-            turned = [(lane + width) % LANES for lane in range(LANES)]
-            vector = combine(vector, self.b.shuffle_vector(vector, none, _order(turned)))
-        return self.b.extract_element(vector, _INT(0))
-
-
-class _Sums:
-    """Running sums of a tile, kept in stack slots that LLVM turns into registers."""
-
-    def __init__(self, emitter: _Emitter, from_bytes: bool) -> None:
-        self.e = emitter
-        self.from_bytes = from_bytes
-        start = dict.fromkeys((X_MIN, Y_MIN, D_MIN), _INFINITY)
-        start |= dict.fromkeys((X_MAX, Y_MAX, D_MAX, EXCESS), -_INFINITY)
-        self.slots = {}
-        for name in range(TOTALS):
-            value = _splat_constant(start.get(name, 0.0))
-            if name in (X_ZEROS, Y_ZEROS):
-                value = _LONG(0)
-            elif name in (D_MIN, D_MAX) and from_bytes:
-                value = ir.Constant(_BYTES, [127 if name == D_MIN else -128] * LANES)
-            self.slots[name] = cgutils.alloca_once_value(emitter.b, value)
-
-    def update(self, name: int, combine: Any, value: Any) -> None:
-        self.e.b.store(combine(value, self.e.b.load(self.slots[name])), self.slots[name])
-
-    def write(self, totals: Any) -> None:
-        """Stores the horizontal results as float32."""
-        e, b = self.e, self.e.b
-        combine = dict.fromkeys((X_MIN, Y_MIN, D_MIN), e.smaller)
-        combine |= dict.fromkeys((X_MAX, Y_MAX, D_MAX, E_MAX, EXCESS), e.larger)
-        for name, slot in self.slots.items():
-            value = b.load(slot)
-            if name in (X_ZEROS, Y_ZEROS):
-                result = b.sitofp(value, _FLOAT)
-            else:
-                if value.type == _BYTES:
-                    value = b.sitofp(b.sext(value, _INTS), _VECTOR)
-                result = e.horizontal(combine.get(name, e.add), value)
-            b.store(result, b.gep(totals, [_LONG(name)]))
-
-
-def _half_piece(e: _Emitter, sums: _Sums, x: Any, d: Any, s: Any, z: Any) -> tuple[Any, Any, Any]:
-    """16 elements: updates the sums of the tile, returns x, e and |e|."""
-    b = e.b
-    v = e.load(x, _VECTOR, 4)
-    if sums.from_bytes:
-        code = e.load(d, _BYTES, 1)
-        sums.update(D_MIN, lambda p, q: e.bytes_limit("<", p, q), code)
-        sums.update(D_MAX, lambda p, q: e.bytes_limit(">", p, q), code)
-        value = b.sitofp(b.sext(code, _INTS), _VECTOR)
-    else:
-        value = e.load(d, _VECTOR, 4)
-        sums.update(D_MIN, e.smaller, value)
-        sums.update(D_MAX, e.larger, value)
-    back = b.fsub(value, z, flags=_FLAGS)
-    error = e.fma(b.fneg(back), s, v)
-    y = b.fmul(back, s)
-    size = e.magnitude(error)
-    sums.update(X_SUM, e.add, v)
-    sums.update(E_SUM, e.add, error)
-    sums.update(E_ABS, e.add, size)
-    sums.update(CROSS, lambda p, q: e.fma(v, p, q), error)
-    sums.update(X_MIN, e.smaller, v)
-    sums.update(X_MAX, e.larger, v)
-    sums.update(Y_MIN, e.smaller, y)
-    sums.update(Y_MAX, e.larger, y)
-    sums.update(X_ZEROS, b.add, e.zeros(v))
-    sums.update(Y_ZEROS, b.add, e.zeros(y))
-    return v, error, size
-
-
-def _emit_tile(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    e = _Emitter(builder)
-    b = builder
-    views = [
+def _views(context: Any, builder: Any, signature: Any, args: Any) -> list[Any]:
+    return [
         context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, args, strict=True)
     ]
-    x, first, d, first_code, s, z, limits, groups, out, first_out, totals = views
+
+
+def _half(e: Emitter, sums: Sums, x: Any, d: Any, s: Any, z: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """16 elements: updates what rows and blocks share; returns x, code − zero point, e, |e| and the codes."""
+    b = e.b
+    v = e.load(x, VECTOR, 4)
+    if sums.from_bytes:
+        code = e.load(d, BYTES, 1)
+        value = b.sitofp(b.sext(code, INTS), VECTOR)
+    else:
+        code = value = e.load(d, VECTOR, 4)
+    sums.update(D_MIN, code)
+    sums.update(D_MAX, code)
+    back = e.subtract(value, z)
+    error = e.fma(b.fneg(back), s, v)
+    size = e.magnitude(error)
+    sums.update(X_SUM, v)
+    sums.update(E_SUM, error)
+    sums.update(E_ABS, size)
+    sums.update(X_MIN, v)
+    sums.update(X_MAX, v)
+    sums.update(X_ZEROS, e.zeros(v))
+    return v, back, error, size, code
+
+
+def _emit_blocks(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    e, b = Emitter(builder), builder
+    x, first, d, first_code, s, z, limits, groups, out, first_out, totals = _views(context, builder, signature, args)
     x_data, d_data = b.gep(x.data, [first]), b.gep(d.data, [first_code])
-    sums = _Sums(e, signature.args[2].dtype == types.int8)
-    rows = [cgutils.alloca_once(b, _VECTOR, size=GROUP) for _ in range(2)]
-    out_row = b.sdiv(b.extract_value(out.strides, 0), _LONG(4))
+    sums = Sums(e, _OF_BLOCKS, signature.args[2].dtype == types.int8)
+    rows = [cgutils.alloca_once(b, VECTOR, size=GROUP) for _ in range(2)]
+    out_row = b.sdiv(b.extract_value(out.strides, 0), LONG(4))
     with cgutils.for_range(b, groups) as outer:
-        base = b.mul(outer.index, _LONG(GROUP))
-        with cgutils.for_range(b, _LONG(GROUP)) as inner:
+        base = b.mul(outer.index, LONG(GROUP))
+        with cgutils.for_range(b, LONG(GROUP)) as inner:
             piece = b.add(base, inner.index)
-            start = b.mul(piece, _LONG(PIECE))
+            start = b.mul(piece, LONG(PIECE))
             scale = e.splat(b.load(b.gep(s.data, [piece])))
             zero = e.splat(b.load(b.gep(z.data, [piece])))
             halves = []
             for half in (0, LANES):
-                at = b.add(start, _LONG(half))
-                halves.append(_half_piece(e, sums, b.gep(x_data, [at]), b.gep(d_data, [at]), scale, zero))
+                at = b.add(start, LONG(half))
+                v, back, error, size, _ = _half(e, sums, b.gep(x_data, [at]), b.gep(d_data, [at]), scale, zero)
+                y = b.fmul(back, scale)
+                sums.multiply_add(CROSS, v, error)
+                sums.update(Y_MIN, y)
+                sums.update(Y_MAX, y)
+                sums.update(Y_ZEROS, e.zeros(y))
+                halves.append((v, error, size))
             (v0, e0, m0), (v1, e1, m1) = halves
             worst = e.larger(m0, m1)
-            sums.update(E_MAX, e.larger, worst)
-            sums.update(EXCESS, e.larger, b.fsub(worst, e.splat(b.load(b.gep(limits.data, [piece])))))
+            sums.update(E_MAX, worst)
+            sums.update(EXCESS, b.fsub(worst, e.splat(b.load(b.gep(limits.data, [piece])))))
             squares = e.fma(v1, v1, b.fmul(v0, v0)), e.fma(e1, e1, b.fmul(e0, e0))
             for row, value in zip(rows, squares, strict=True):
                 b.store(value, b.gep(row, [inner.index]))
         results = []
         for k, row in enumerate(rows):
-            results.append(e.tree(e.add, [b.load(b.gep(row, [_LONG(i)])) for i in range(GROUP)]))
-            place = b.add(b.add(b.mul(out_row, _LONG(k)), first_out), base)
+            results.append(e.tree(e.add, [b.load(b.gep(row, [LONG(i)])) for i in range(GROUP)]))
+            place = b.add(b.add(b.mul(out_row, LONG(k)), first_out), base)
             e.store(results[k], b.gep(out.data, [place]))
-        scales = e.load(b.gep(s.data, [base]), _VECTOR, 4)
-        noise_in_steps = b.fdiv(results[1], b.fmul(scales, scales))
-        sums.update(X_SQ, e.add, results[0])
-        sums.update(E_SQ, e.add, results[1])
-        sums.update(SCALED, e.add, noise_in_steps)
+        scales = e.load(b.gep(s.data, [base]), VECTOR, 4)
+        sums.update(X_SQ, results[0])
+        sums.update(E_SQ, results[1])
+        sums.update(SCALED, b.fdiv(results[1], b.fmul(scales, scales)))
     sums.write(totals.data)
     return context.get_dummy_value()
 
 
-def _typed_tile(
+def _typed_blocks(
     typing: Any,
     x: Any,
     first: Any,
@@ -233,7 +121,104 @@ def _typed_tile(
     totals: Any,
 ) -> Any:
     del typing
-    return types.void(x, first, d, first_code, s, z, limits, groups, out, first_out, totals), _emit_tile
+    return types.void(x, first, d, first_code, s, z, limits, groups, out, first_out, totals), _emit_blocks
+
+
+class _Counting:
+    """The histogram side of `row_tile`: bins of this tile out, counts of the tile before in."""
+
+    def __init__(self, e: Emitter, views: list[Any]) -> None:
+        self.e = e
+        self.scale, self.low, self.high, self.index, self.old_index, self.old_codes = views[:6]
+        self.old_first, self.old_pieces, self.x_table, self.code_table = views[6:]
+        self.scale, self.low, self.high = (e.splat(v) for v in (self.scale, self.low, self.high))
+
+    def bins(self, v: Any, at: Any) -> None:
+        """Stores the bins of 16 values; what lies outside the grid goes to its ends (and is looked for by callers)."""
+        e, b = self.e, self.e.b
+        place = e.call("llvm.floor.v16f32", b.fmul(v, self.scale))
+        place = e.larger(e.smaller(place, self.high), self.low)
+        index = b.fptosi(b.fsub(place, self.low), INTS)
+        e.store(b.trunc(index, SHORTS), b.gep(self.index.data, [at]), align=2)
+
+    def scatter(self, piece: Any) -> None:
+        """Counts 32 values and codes of the tile before, where it has so many."""
+        b = self.e.b
+        with b.if_then(b.icmp_signed("<", piece, self.old_pieces)):
+            start = b.mul(piece, LONG(PIECE))
+            index = b.bitcast(b.gep(self.old_index.data, [start]), ir.PointerType(LONG))
+            codes = b.bitcast(b.gep(self.old_codes.data, [b.add(start, self.old_first)]), ir.PointerType(LONG))
+            flip = LONG(0x8080808080808080)
+            for quarter in range(PIECE // 8):
+                word = b.xor(b.load(b.gep(codes, [LONG(quarter)]), align=1), flip)
+                for k in range(8):
+                    self._count(self.code_table, word, 8 * k, 0xFF)
+                    if k % 4 == 0:
+                        wide = b.load(b.gep(index, [LONG(2 * quarter + k // 4)]), align=2)
+                    self._count(self.x_table, wide, 16 * (k % 4), 0xFFFF)
+
+    def _count(self, table: Any, word: Any, shift: int, mask: int) -> None:
+        b = self.e.b
+        place = b.gep(table.data, [b.and_(b.lshr(word, LONG(shift)), LONG(mask))])
+        b.store(b.add(b.load(place), LONG(1)), place)
+
+
+def _emit_rows(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    e, b = Emitter(builder), builder
+    x, d, first_code, s, z, pieces, totals, *rest = _views(context, builder, signature, args)
+    d_data = b.gep(d.data, [first_code])
+    from_bytes = signature.args[1].dtype == types.int8
+    even, odd = Sums(e, _OF_ROWS, from_bytes), Sums(e, _OF_ROWS, from_bytes)
+    scale, zero = e.splat(s), e.splat(z)
+    counting = _Counting(e, rest) if rest else None
+    with cgutils.for_range(b, pieces) as loop:
+        for half, sums in ((0, even), (LANES, odd)):
+            at = b.add(b.mul(loop.index, LONG(PIECE)), LONG(half))
+            # NOTE: two sets of sums, so that each lane adds half as many terms
+            v, back, error, size, _ = _half(e, sums, b.gep(x.data, [at]), b.gep(d_data, [at]), scale, zero)
+            sums.multiply_add(X_SQ, v, v)
+            sums.multiply_add(E_SQ, error, error)
+            sums.multiply_add(D_SQ, back, back)
+            sums.update(E_MAX, size)
+            sums.update(Y_ZEROS, e.zeros(back))
+            if counting is not None:
+                counting.bins(v, at)
+        if counting is not None:
+            counting.scatter(loop.index)
+    even.absorb(odd)
+    even.write(totals.data)
+    return context.get_dummy_value()
+
+
+def _typed_rows(typing: Any, x: Any, d: Any, first_code: Any, s: Any, z: Any, pieces: Any, totals: Any) -> Any:
+    del typing
+    return types.void(x, d, first_code, s, z, pieces, totals), _emit_rows
+
+
+def _typed_binned(
+    typing: Any,
+    x: Any,
+    d: Any,
+    first_code: Any,
+    s: Any,
+    z: Any,
+    pieces: Any,
+    totals: Any,
+    scale: Any,
+    low: Any,
+    high: Any,
+    index: Any,
+    old_index: Any,
+    old_codes: Any,
+    old_first: Any,
+    old_pieces: Any,
+    x_table: Any,
+    code_table: Any,
+) -> Any:
+    del typing
+    plain = (x, d, first_code, s, z, pieces, totals)
+    more = (scale, low, high, index, old_index, old_codes, old_first, old_pieces, x_table, code_table)
+    return types.void(*plain, *more), _emit_rows
 
 
 def _no_tile(*args: Any) -> None:
@@ -243,7 +228,13 @@ def _no_tile(*args: Any) -> None:
 
 # block_tile(x, first, d, first_code, s, z, limits, groups, out, first_out, totals): sums of 16·groups pieces of 32
 # elements of x from x[first] against d from d[first_code], each piece with its scale s, zero point z and limit of
-# |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = sums
+# |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = figures
 # of the whole tile by the names above, float32; EXCESS is the largest |e| − limit.
-block_tile: Any = intrinsic(_typed_tile) if JIT else _no_tile
+block_tile: Any = intrinsic(_typed_blocks) if JIT else _no_tile
+# row_tile(x, d, first_code, s, z, pieces, totals): the figures of 32·pieces elements under one scale.
+row_tile: Any = intrinsic(_typed_rows) if JIT else _no_tile
+# row_tile_binned(..., scale, low, high, index, old_index, old_codes, old_first, old_pieces, x_table, code_table): the
+# same, with index = floor(x·scale) held within [low, high] less low (uint16); and old_pieces pieces of the tile
+# before, its bins old_index and int8 codes from old_codes[old_first], counted in uint64 tables (codes by code + 128).
+row_tile_binned: Any = intrinsic(_typed_binned) if JIT else _no_tile
 HAS_TILES = JIT

@@ -120,15 +120,16 @@ def range32(d: Any, zero: Any) -> Any:
     high = -INF
     equal = _0
     for i in range(d.size):
-        low = smaller(low, d[i])
-        high = larger(high, d[i])
-        equal += _1 if d[i] == zero else _0
+        v = np.float32(d[i])
+        low = smaller(low, v)
+        high = larger(high, v)
+        equal += _1 if v == zero else _0
     return low, high, np.float64(equal)
 
 
 @inline
 def tile(x: Any, d: Any, s: Any, z: Any) -> Any:
-    """The sums of at most TILE elements under one scale."""
+    """The sums of a few elements under one scale: what `row_tile` of _simd.py leaves over."""
     x_sum = _0
     x_sq = _0
     e_sum = _0
@@ -270,17 +271,3 @@ def clear(rec: Any) -> None:
     rec[Y_MAX] = -np.inf
     rec[CODE_MIN] = np.inf
     rec[CODE_MAX] = -np.inf
-
-
-@inline
-def add_tile(rec: Any, sums: Any) -> None:
-    """Adds what `tile` found to a record."""
-    rec[X_SUM] += sums[0]
-    rec[X_SQ] += sums[1]
-    rec[E_SUM] += sums[2]
-    rec[E_ABS] += sums[3]
-    rec[E_SQ] += sums[4]
-    rec[X_MIN] = min(rec[X_MIN], np.float64(sums[6]))
-    rec[X_MAX] = max(rec[X_MAX], np.float64(sums[7]))
-    rec[E_MAX] = max(rec[E_MAX], np.float64(sums[8]))
-    rec[ZEROS] += sums[9]

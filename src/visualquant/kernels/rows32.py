@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from visualquant.kernels._jit import f32, f64, i64, kernel, read, u8, write
+from visualquant.kernels import _simd
+from visualquant.kernels._jit import f32, f64, i64, inline, kernel, read, u8, write
+from visualquant.kernels._simd import HAS_TILES, PIECE, row_tile, row_tile_binned
 from visualquant.kernels.lanes import (
     INF,
     NEAR,
@@ -14,13 +16,11 @@ from visualquant.kernels.lanes import (
     TABLE,
     TILE,
     VALUES,
-    add_tile,
     beyond,
     clear,
     decode,
     finish,
     look_up,
-    range8,
     range32,
     steps,
     tile,
@@ -29,7 +29,10 @@ from visualquant.kernels.lanes import (
 from visualquant.kernels.records import (
     CODE_MAX,
     CODE_MIN,
+    E_ABS,
+    E_MAX,
     E_SQ,
+    E_SUM,
     HIGH_CODE,
     LOW_CODE,
     REDO,
@@ -37,10 +40,93 @@ from visualquant.kernels.records import (
     SCALED_COUNT,
     SCALED_SQ,
     STEPPED,
+    X_MAX,
+    X_MIN,
+    X_SQ,
+    X_SUM,
     Y_MAX,
     Y_MIN,
     Y_ZEROS,
+    ZEROS,
 )
+
+_0 = np.float32(0)
+_X_SUM, _E_SUM, _E_ABS, _X_SQ, _E_SQ, _D_SQ = (
+    _simd.X_SUM, _simd.E_SUM, _simd.E_ABS, _simd.X_SQ, _simd.E_SQ, _simd.D_SQ,
+)  # fmt: skip
+_X_MIN, _X_MAX, _E_MAX, _D_MIN, _D_MAX = _simd.X_MIN, _simd.X_MAX, _simd.E_MAX, _simd.D_MIN, _simd.D_MAX
+_X_ZEROS, _Y_ZEROS, _TOTALS = _simd.X_ZEROS, _simd.Y_ZEROS, _simd.TOTALS
+
+
+@inline
+def _nothing(totals: Any) -> None:
+    for k in range(totals.size):
+        totals[k] = _0
+    totals[_X_MIN] = totals[_D_MIN] = INF
+    totals[_X_MAX] = totals[_D_MAX] = -INF
+
+
+@inline
+def _rest(x: Any, d: Any, s: Any, z: Any, totals: Any) -> None:
+    """Adds the few elements that fill no whole piece."""
+    sums = tile(x, d, s, z)
+    low, high, equal = range32(d, z)
+    totals[_X_SUM] += sums[0]
+    totals[_X_SQ] += sums[1]
+    totals[_E_SUM] += sums[2]
+    totals[_E_ABS] += sums[3]
+    totals[_E_SQ] += sums[4]
+    totals[_D_SQ] += sums[5]
+    totals[_X_MIN] = min(totals[_X_MIN], sums[6])
+    totals[_X_MAX] = max(totals[_X_MAX], sums[7])
+    totals[_E_MAX] = max(totals[_E_MAX], sums[8])
+    totals[_X_ZEROS] += sums[9]
+    totals[_Y_ZEROS] += np.float32(equal)
+    totals[_D_MIN] = min(totals[_D_MIN], low)
+    totals[_D_MAX] = max(totals[_D_MAX], high)
+
+
+@inline
+def _tile_figures(x: Any, d: Any, at: int, s: Any, z: Any, totals: Any) -> None:
+    """The figures of at most TILE elements under one scale; codes (or values) from d[at]."""
+    pieces = x.size // PIECE if HAS_TILES else 0
+    if pieces > 0:
+        row_tile(x, d, at, s, z, pieces, totals)
+    else:
+        _nothing(totals)
+    done = pieces * PIECE
+    if done < x.size:
+        _rest(x[done:], d[at + done : at + x.size], s, z, totals)
+
+
+@inline
+def _add(rec: Any, totals: Any) -> None:
+    rec[X_SUM] += totals[_X_SUM]
+    rec[X_SQ] += totals[_X_SQ]
+    rec[E_SUM] += totals[_E_SUM]
+    rec[E_ABS] += totals[_E_ABS]
+    rec[E_SQ] += totals[_E_SQ]
+    rec[X_MIN] = min(rec[X_MIN], np.float64(totals[_X_MIN]))
+    rec[X_MAX] = max(rec[X_MAX], np.float64(totals[_X_MAX]))
+    rec[E_MAX] = max(rec[E_MAX], np.float64(totals[_E_MAX]))
+    rec[ZEROS] += totals[_X_ZEROS]
+    rec[Y_ZEROS] += totals[_Y_ZEROS]
+
+
+@inline
+def _scatter(index: Any, codes: Any, at: int, start: int, count: int, x_table: Any, code_table: Any) -> None:
+    """Counts bins index[start:count] and codes[at + start : at + count]."""
+    one = np.uint64(1)
+    for i in range(start, count):
+        x_table[index[i]] += one
+        code_table[np.uint8(codes[at + i]) ^ np.uint8(128)] += one
+
+
+@inline
+def _flush(table: Any, counts: Any) -> None:
+    for k in range(counts.size):
+        counts[k] += np.int64(table[k])
+        table[k] = np.uint64(0)
 
 
 @kernel(
@@ -57,6 +143,9 @@ from visualquant.kernels.records import (
         read(f64),
         read(f64),
         i64,
+        read(f64),
+        write(i64),
+        write(i64, 2),
         write(f64, 3),
     ),
 )
@@ -73,9 +162,12 @@ def measure_rows(
     scale: Any,
     zero: Any,
     leaf: int,
+    grid: Any,
+    x_counts: Any,
+    code_counts: Any,
     records: Any,
 ) -> None:
-    """Records of rows that have one scale each.
+    """Records of rows that have one scale each; with a grid, histogram of x and counts of codes by the way.
 
     Args:
         x: float32 [rows, columns].
@@ -90,26 +182,38 @@ def measure_rows(
         scale: float64 [rows].
         zero: float64 [rows], shifted by `flip` for uint8.
         leaf: columns of a record.
+        grid: float64 [2], 2^-k and index of the first bin (mode STEPS with codes of at most 8 bits).
+        x_counts: int64 [bins], in and out; what lies outside the grid is counted at its ends. Empty for none.
+        code_counts: int64 [rows, 256], in and out, by decoded code + 128; [0, 256] with an empty `x_counts`.
         records: out, float64 [rows, leaves, FIELDS]; REDO is 1 where float64.py has to do it.
     """
     rows, columns = x.shape
-    q = np.empty(TILE + 8, np.int8)
+    binned = x_counts.size > 0
+    q = np.empty((2, TILE + 8), np.int8)
+    again = np.empty(TILE + 8, np.int8)
+    index = np.zeros((2, TILE), np.uint16)
     looked = np.empty(TILE, np.float32)
     marked = np.empty(leaf // TILE + 1, np.int64)
+    totals = np.empty(_TOTALS, np.float32)
+    x_table = np.zeros(max(1, x_counts.size), np.uint64)
+    code_tables = np.zeros((2, 256), np.uint64)
+    inverse, low_bin, high_bin = np.float32(grid[0]), np.float32(grid[1]), np.float32(grid[1] + x_counts.size - 1)
+    turn = 0
+    old_count = 0
+    old_at = 0
+    old_row = 0
     for r in range(rows):
         s64 = scale[r]
         good = usable(s64, zero[r])
         s = np.float32(s64)
         z = np.float32(zero[r])
-        z8 = np.int8(z) if abs(z) <= np.float32(127) and np.float32(np.int8(z)) == z else np.int8(0)
-        has_zero = np.float32(z8) == z
         near = np.float32(abs(s64) * NEAR)
         below = min(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         above = max(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         for k in range(records.shape[1]):
             rec = records[r, k]
             clear(rec)
-            if not good:
+            if not good and not binned:
                 rec[REDO] = 1.0
                 continue
             start = k * leaf
@@ -117,43 +221,75 @@ def measure_rows(
             low = INF
             high = -INF
             d_sq = 0.0
-            y_zeros = 0.0
             count = 0
             for t in range(start, stop, TILE):
                 xt = x[r, t : min(stop, t + TILE)]
                 n = xt.size
                 if bits == VALUES:
-                    dt = values[r, t : t + n]
-                    low_here, high_here, equal = range32(dt, z)
-                    sums = tile(xt, dt, s, z)
+                    _tile_figures(xt, values[r, t : t + n], 0, s, z, totals)
+                elif table.size > 0:
+                    at = decode(codes, first + r * columns + t, n, bits, flip, again)
+                    look_up(again[at : at + n], table, looked[:n])
+                    _tile_figures(xt, looked, 0, s, z, totals)
                 else:
-                    at = decode(codes, first + r * columns + t, n, bits, flip, q)
-                    qt = q[at : at + n]
-                    if table.size > 0:
-                        dt = looked[:n]
-                        look_up(qt, table, dt)
-                        low_here, high_here, equal = range32(dt, z)
-                        sums = tile(xt, dt, s, z)
+                    qt = q[turn]
+                    at = decode(codes, first + r * columns + t, n, bits, flip, qt)
+                    if not binned:
+                        _tile_figures(xt, qt, at, s, z, totals)
                     else:
-                        low_here, high_here, equal = range8(qt, z8)
-                        equal = equal if has_zero else 0.0
-                        sums = tile(xt, qt, s, z)
-                add_tile(rec, sums)
-                d_sq += sums[5]
-                low = min(low, low_here)
-                high = max(high, high_here)
-                y_zeros += equal
+                        pieces = n // PIECE if HAS_TILES else 0
+                        old_index, old_codes, code_table = index[1 - turn], q[1 - turn], code_tables[old_row & 1]
+                        if pieces > 0:
+                            row_tile_binned(
+                                xt,
+                                qt,
+                                at,
+                                s,
+                                z,
+                                pieces,
+                                totals,
+                                inverse,
+                                low_bin,
+                                high_bin,
+                                index[turn],
+                                old_index,
+                                old_codes,
+                                old_at,
+                                old_count // PIECE,
+                                x_table,
+                                code_table,
+                            )
+                        else:
+                            _nothing(totals)
+                        done = pieces * PIECE
+                        if done < n:
+                            _rest(xt[done:], qt[at + done : at + n], s, z, totals)
+                            for i in range(done, n):
+                                place = min(max(np.floor(xt[i] * inverse), low_bin), high_bin)
+                                index[turn, i] = np.uint16(place - low_bin)
+                        left = min(pieces, old_count // PIECE) * PIECE
+                        _scatter(old_index, old_codes, old_at, left, old_count, x_table, code_table)
+                        if old_row != r:
+                            _flush(code_table, code_counts[old_row])
+                        old_count = n
+                        old_at = at
+                        old_row = r
+                        turn = 1 - turn
+                _add(rec, totals)
+                d_sq += totals[_D_SQ]
+                low = min(low, totals[_D_MIN])
+                high = max(high, totals[_D_MAX])
                 if mode == STEPS:
-                    mark = sums[8] > near
+                    mark = totals[_E_MAX] > near
                 elif mode == TABLE:
-                    mark = np.float64(sums[6]) < below or np.float64(sums[7]) > above
+                    mark = np.float64(totals[_X_MIN]) < below or np.float64(totals[_X_MAX]) > above
                 else:
                     mark = False
                 if mark:
                     marked[count] = t
                     count += 1
                 else:
-                    rec[REST_SQ] += sums[4]
+                    rec[REST_SQ] += totals[_E_SQ]
             for m in range(count):
                 t = marked[m]
                 xt = x[r, t : min(stop, t + TILE)]
@@ -165,8 +301,8 @@ def measure_rows(
                     else:
                         beyond(xt, dt, s64, zero[r], table_ends, rec)
                 else:
-                    at = decode(codes, first + r * columns + t, n, bits, flip, q)
-                    qt = q[at : at + n]
+                    at = decode(codes, first + r * columns + t, n, bits, flip, again)
+                    qt = again[at : at + n]
                     if table.size > 0:
                         dt = looked[:n]
                         look_up(qt, table, dt)
@@ -177,7 +313,6 @@ def measure_rows(
             ends_high = (np.float64(high) - zero[r]) * s64
             rec[Y_MIN] = min(ends_low, ends_high)
             rec[Y_MAX] = max(ends_low, ends_high)
-            rec[Y_ZEROS] = y_zeros
             if mode == STEPS:
                 rec[LOW_CODE] = low
                 rec[HIGH_CODE] = high
@@ -187,3 +322,10 @@ def measure_rows(
             rec[SCALED_COUNT] = stop - start
             rec[SCALED_SQ] = rec[E_SQ] / (s64 * s64)
             finish(rec, stop - start, s64 * s64, d_sq, low == z and high == z)
+            if not good:
+                rec[REDO] = 1.0
+    if binned and rows > 0:
+        code_table = code_tables[old_row & 1]
+        _scatter(index[1 - turn], q[1 - turn], old_at, 0, old_count, x_table, code_table)
+        _flush(code_table, code_counts[old_row])
+        _flush(x_table, x_counts)
