@@ -17,8 +17,8 @@ def fusions_of(
 ) -> tuple[tuple[MatchGroup, ...], tuple[Fusion, ...]]:
     """The groups with the patterns among their evidence, and the patterns themselves.
 
-    A pattern that has a rule carries its name, several layers in one are "packed: A+B", one operator in place of another
-    is "A as B"; any other is "fused: A+B+C", the operators of the longer side.
+    A pattern that has a rule carries its name, several layers in one are "packed: A+B", one operator in place of
+    another is "A as B"; any other is "fused: A+B+C", the operators of the longer side.
     """
     families = {
         key: c.family for c in matched.compositions for key in (*((0, n) for n in c.left), *((1, n) for n in c.right))
