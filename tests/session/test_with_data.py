@@ -24,7 +24,7 @@ from visualquant.reports.json_report import schema, to_plain
 from visualquant.runtime.feeds import FeedOptions
 from visualquant.session.with_data import DataOptions
 
-COUNT = 48
+COUNT = 32
 PAIRS = [
     ("digits_resnet", "digits", "ort_qdq_s8s8_pc"),
     ("digits_resnet", "digits", "ort_qop_u8u8_pt"),
@@ -121,11 +121,11 @@ def test_outputs_and_task_against_a_plain_script(measured: tuple[Report, Path, P
 def test_layers_against_a_plain_script(measured: tuple[Report, Path, Path, dict[str, np.ndarray]]) -> None:
     """Where the quantized model runs unoptimised every value has its own name: figures must be equal there."""
     _, ours, theirs, arrays = measured
-    x = {"input": arrays["val_input"][:32]}
+    x = {"input": arrays["val_input"][:12]}
     floats, quants = _every_value(ours, x), _every_value(theirs, x)
     options = DataOptions(
         str(ours.parents[1] / "data" / ("digits.npz" if "digits" in str(ours) else "mnist.npz")),
-        feeds=FeedOptions(limit=32, batch=8),
+        feeds=FeedOptions(limit=12, batch=5),
         quant=RunOptions(level="none"),
         profile=False,
     )
@@ -137,7 +137,7 @@ def test_layers_against_a_plain_script(measured: tuple[Report, Path, Path, dict[
         assert row.range_float is None or row.range_float == pytest.approx((a.min(), a.max()), rel=1e-6)
         if b is None or b.dtype.kind != "f" or a.shape != b.shape:
             continue
-        assert row.observable and row.samples == 32 and row.layout is None
+        assert row.observable and row.samples == 12 and row.layout is None
         want = _sqnr(a, b)
         assert float(row.cumulative["sqnr_db"]) == pytest.approx(want, rel=1e-6), row.quant_value
         assert float(row.cumulative["max_abs_error"]) == pytest.approx(np.abs(a - b.astype(float)).max(), rel=1e-6)
