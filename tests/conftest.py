@@ -1,4 +1,4 @@
-"""Where tests find the corpus, and how they run commands."""
+"""Where tests find the corpus."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DEFAULT_CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
-
-
-def corpus_folder() -> Path | None:
-    """The corpus; None where it is absent."""
-    folder = Path(os.environ.get("VISUALQUANT_CORPUS", DEFAULT_CORPUS))
-    return folder if (folder / "index.json").exists() else None
+from tests.shared import corpus_folder
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""F1 of every corpus, zoo, cross-exporter and case pair at once: python tests/align/corpus_report.py [options].
+"""F1 of every corpus, zoo, cross-exporter and case pair at once: python -m tests.align.corpus_report [options].
 
 --sets corpus,zoo,cross,cases  --seeds 0,1,2,3 (0: names kept)  --extra DIR  --match TEXT  --jobs N  --worst N
 --json F  --against F
@@ -15,16 +15,12 @@ import contextlib
 import json
 import pickle
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import pairs as shared
-
+from tests.align import pairs as shared
 from visualquant.align import align
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites

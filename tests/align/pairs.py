@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import io
 import json
-import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -16,12 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tests.shared import CORPUS, SHARED, load_tool
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import GraphView
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-CORPUS = Path(os.environ.get("VISUALQUANT_CORPUS") or CHECKOUT.parent / "shared" / "corpus")
-SHARED = CORPUS.parent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,18 +27,6 @@ class Pair:
     float_path: Path
     quant_path: Path
     case: Path | None = None
-
-
-def load_tool(name: str) -> Any:
-    """A script of the shared tools as a module."""
-    key = f"shared_tools_{name}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, SHARED / "tools" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[key] = module
-        spec.loader.exec_module(module)
-    return sys.modules[key]
 
 
 def corpus_pairs() -> list[Pair]:

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.conftest import corpus_folder
 from tests.formats.oracles import skip_old_onnxruntime
+from tests.shared import corpus_folder
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 from visualquant.testing.models import value

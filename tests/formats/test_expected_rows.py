@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import corpus_folder
 from tests.formats.expected import complaints
+from tests.shared import corpus_folder
 from visualquant.formats.container import open_model
 from visualquant.formats.scheme import find_sites
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.conftest import corpus_folder
+from tests.shared import corpus_folder
 from visualquant.core.graph import GraphView
 from visualquant.core.quant import QuantSite
 from visualquant.formats.container import open_model

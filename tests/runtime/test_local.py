@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.conftest import corpus_folder
 from tests.models import mlp, model, quantized_mlp, save, tensor
+from tests.shared import corpus_folder
 from visualquant.core.taps import RunOptions
 from visualquant.errors import InputError
 from visualquant.runtime.feeds import Feeder, FeedOptions

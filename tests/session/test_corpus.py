@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
-from tests.conftest import corpus_folder
 from tests.reference import naive
+from tests.shared import corpus_folder, load_tool
 from visualquant.analysis.weights import WeightOptions, measure_weights
 from visualquant.core.report import Report
 from visualquant.reports.json_report import schema, to_plain
@@ -42,16 +38,6 @@ def _pairs() -> list[tuple[str, str]]:
     ]
 
 
-@functools.cache
-def _tool(folder: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("alignment_truth", folder / "alignment_truth.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["alignment_truth"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema())
@@ -74,7 +60,7 @@ def test_pair(
 
     path = tmp_path / "report.json"
     path.write_text(json.dumps(plain))
-    tool = _tool(corpus.parent / "tools")
+    tool = load_tool("alignment_truth")
     assert tool.score(str(corpus / float_file), str(corpus / quant_file), str(path), None) == 0
     score = json.loads(capsys.readouterr().out)
     assert score["partition"] and score["f1"] >= 0.98, score
