@@ -147,7 +147,7 @@ def test_interrupt_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     def stop(*_args: object, **_kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("visualquant.session.compare.load_model", stop)
+    monkeypatch.setattr("visualquant.session.pipeline.load_model", stop)
     assert run(["compare", "a", "b"]) == 130
     assert "Interrupted" in capsys.readouterr().err
 
@@ -157,7 +157,7 @@ def test_own_faults_are_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: 
         raise ZeroDivisionError("inner")
 
     monkeypatch.delenv("VISUALQUANT_DEBUG", raising=False)
-    monkeypatch.setattr("visualquant.session.compare.load_model", fail)
+    monkeypatch.setattr("visualquant.session.pipeline.load_model", fail)
     assert run(["compare", "a", "b"]) == 70
     message = capsys.readouterr().err
     assert "fault of visualquant" in message and "Traceback" not in message

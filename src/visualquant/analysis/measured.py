@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.analysis.tap_plan import TapPair
-from visualquant.core.activations import PairSums, RangeUse
+from visualquant.core.activations import PairSums, RangeUse, StepSums
 
 Array = npt.NDArray[Any]
 SAMPLE_ROWS = 4
@@ -65,6 +65,9 @@ class RunResult:
         taps_verified: outputs with taps equal outputs without, to the last bit.
         notes: what a user should know.
         feeds: the quantized model's inputs of the first batch.
+        steps: sums by step of a sequence, by (float output, quant output); empty where samples are no sequences.
+        states: float outputs that are fed back.
+        sequence_steps: of each sample along its step axis (axis 1 of the whole outputs); 0 without.
     """
 
     activations: list[MeasuredActivation]
@@ -75,6 +78,9 @@ class RunResult:
     taps_verified: dict[str, bool]
     notes: list[str]
     feeds: dict[str, Array] = dataclasses.field(default_factory=dict)
+    steps: dict[tuple[str, str], StepSums] = dataclasses.field(default_factory=dict)
+    states: frozenset[str] = frozenset()
+    sequence_steps: int = 0
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -188,6 +188,37 @@ def task_row(run: str, decisions: Decisions, groups: Mapping[str, Array]) -> Tas
     )
 
 
+def score_row(run: str, name: str, scores: tuple[Array, Array], *, higher_is_better: bool) -> TaskRow:
+    """The row of a user's metric: of one score a sample ([N] each) with intervals and sign test, or of one number.
+
+    Args:
+        run: of the quantized model.
+        name: of the metric.
+        scores: float and quantized.
+        higher_is_better: the direction.
+    """
+    ours, theirs = (np.asarray(s, np.float64).reshape(-1) for s in scores)
+    means = float(ours.mean()), float(theirs.mean())
+    if ours.size < 2:
+        return TaskRow(run, name, *means, n=ours.size, higher_is_better=higher_is_better)
+    gain = (theirs - ours) * (1 if higher_is_better else -1)
+    lost, won = int((gain < 0).sum()), int((gain > 0).sum())
+    half = [Z95 * float(s.std(ddof=1)) / math.sqrt(s.size) for s in (ours, theirs)]
+    return TaskRow(
+        run=run,
+        metric=name,
+        float=means[0],
+        quant=means[1],
+        n=int(ours.size),
+        ci95_float=(means[0] - half[0], means[0] + half[0]),
+        ci95_quant=(means[1] - half[1], means[1] + half[1]),
+        p_value=mcnemar_p(lost, won),
+        lost=lost,
+        won=won,
+        higher_is_better=higher_is_better,
+    )
+
+
 def _split(key: Array, good_float: Array, good_quant: Array) -> dict[str, dict[str, Number]]:
     found: dict[str, dict[str, Number]] = {}
     for value in np.unique(key):

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from visualquant.session.with_data import DataOptions
 
 
+# Options without a default that say nothing without samples, and how users spell them where that differs.
+_NEED_DATA = (
+    *("calib", "limit", "constants", "sample_axis", "state", "step_axis", "map_input"),
+    *("image_size", "mean", "std", "memory", "metric"),
+)
+_SPELLED = {"limit": "samples", "constants": "set"}
+
+
 @click.command(name="compare")
 @click.argument("float_model", metavar="FLOAT", type=click.Path(path_type=Path))
 @click.argument("quant_models", metavar="QUANT...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
 @click.option("--samples", "limit", type=click.IntRange(1), help="Run at most so many samples.")
 @click.option("--set", "constants", multiple=True, metavar="NAME=VALUE", help="One value for an input.")
 @click.option("--sample-axis", multiple=True, metavar="NAME=K", help="Axis of an input's array that counts samples.")
+@click.option("--state", multiple=True, metavar="INPUT=OUTPUT", help="An output that the next step takes as input.")
+@click.option("--step-axis", multiple=True, metavar="NAME=K", help="Axis of an input's array that counts steps.")
+@click.option("--metric", metavar="MODULE:FUNCTION", help="A task metric of your own, e.g. metrics.py:score.")
 @click.option("--map-input", multiple=True, metavar="FLOAT=QUANT", help="Inputs that differ in name.")
 @click.option("--image-size", metavar="HxW", help="Resize images to this size.")
 @click.option("--mean", metavar="R,G,B", help="Subtracted from pixels in [0, 1].")
@@ -64,6 +75,7 @@ def command(
     from visualquant.cli.output import write_json
     from visualquant.cli.progress import Progressbar
     from visualquant.session.compare import compare
+    from visualquant.session.pipeline import load_model
 
     if fail_below_sqnr is not None and math.isnan(fail_below_sqnr):
         raise UsageError("--fail-below-sqnr needs a number of decibels.")
@@ -74,6 +86,8 @@ def command(
     if (pins is not None or encodings is not None) and len(quant_models) > 1:
         raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
     with Progressbar() as bar:
+        bar.stage(f"reading {float_model.name}", 0, 0)
+        loaded = load_model(float_model, data_root=data_root)
         reports = [
             compare(
                 float_model,
@@ -86,6 +100,7 @@ def command(
                 data=data,
                 pins=pins,
                 encodings=encodings,
+                float_model=loaded,
             )
             for quant_model in quant_models
         ]
@@ -108,10 +123,9 @@ def command(
 def _data(given: dict[str, Any]) -> DataOptions | None:
     """The options that need samples, as one object; None without --data."""
     if given["data"] is None:
-        options = {"limit": "samples", "constants": "set"}
-        for name in ("calib", "limit", "constants", "sample_axis", "map_input", "image_size", "mean", "std", "memory"):
+        for name in _NEED_DATA:
             if given[name]:
-                raise UsageError(f"--{options.get(name, name).replace('_', '-')} needs --data.")
+                raise UsageError(f"--{_SPELLED.get(name, name).replace('_', '-')} needs --data.")
         return None
     from visualquant.cli.units import parse_bytes, parse_floats, parse_size
     from visualquant.core.taps import RunOptions
@@ -120,17 +134,14 @@ def _data(given: dict[str, Any]) -> DataOptions | None:
     from visualquant.runtime.samples import parse_pairs
     from visualquant.session.with_data import DataOptions
 
-    axes = parse_pairs(given["sample_axis"], "--sample-axis")
-    try:
-        sample_axis = {name: int(axis) for name, axis in axes.items()}
-    except ValueError as error:
-        raise UsageError("--sample-axis wants NAME=K with a whole number K.") from error
     return DataOptions(
         data=given["data"],
         calibration=given["calib"],
         feeds=FeedOptions(
             constants=parse_pairs(given["constants"], "--set"),
-            sample_axis=sample_axis,
+            state=parse_pairs(given["state"], "--state"),
+            sample_axis=_axes(given["sample_axis"], "--sample-axis"),
+            step_axis=_axes(given["step_axis"], "--step-axis"),
             map_input=parse_pairs(given["map_input"], "--map-input"),
             limit=given["limit"] or 0,
         ),
@@ -141,8 +152,18 @@ def _data(given: dict[str, Any]) -> DataOptions | None:
             channel_order=given["channel_order"],
             layout=given["layout"],
         ),
+        metric=given["metric"],
         quant=RunOptions(memory_bytes=parse_bytes(given["memory"])),
     )
+
+
+def _axes(options: tuple[str, ...], option: str) -> dict[str, int]:
+    from visualquant.runtime.samples import parse_pairs
+
+    try:
+        return {name: int(axis) for name, axis in parse_pairs(options, option).items()}
+    except ValueError as error:
+        raise UsageError(f"{option} wants NAME=K with a whole number K.") from error
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

@@ -86,8 +86,14 @@ class PairSums:
         if axis is None or self.channels_vary:
             return
         others = tuple(k for k in range(a.ndim) if k != axis)
-        found = (a * a).sum(axis=others), (e * e).sum(axis=others), np.abs(a).max(axis=others, initial=0.0)
-        if self.channel_xx is None or self.channel_ee is None or self.channel_max is None:
+        self._add_channels(
+            ((a * a).sum(axis=others), (e * e).sum(axis=others), np.abs(a).max(axis=others, initial=0.0))
+        )
+
+    def _add_channels(self, found: tuple[FloatArray, FloatArray, FloatArray]) -> None:
+        if self.channels_vary:
+            self.channel_xx = self.channel_ee = self.channel_max = None
+        elif self.channel_xx is None or self.channel_ee is None or self.channel_max is None:
             self.channel_xx, self.channel_ee, self.channel_max = found
         elif self.channel_xx.shape == found[0].shape:
             self.channel_xx = self.channel_xx + found[0]
@@ -96,6 +102,18 @@ class PairSums:
         else:
             self.channel_xx = self.channel_ee = self.channel_max = None
             self.channels_vary = True
+
+    def merge(self, other: PairSums) -> None:
+        """Adds the sums of further pairs."""
+        for name in ("n", "x", "xx", "y", "yy", "xy", "e", "ee", "ae", "non_finite_float", "non_finite_quant"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.max_abs_error = max(self.max_abs_error, other.max_abs_error)
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.quant_low = min(self.quant_low, other.quant_low)
+        self.quant_high = max(self.quant_high, other.quant_high)
+        self.channels_vary = self.channels_vary or other.channels_vary
+        if other.channel_xx is not None and other.channel_ee is not None and other.channel_max is not None:
+            self._add_channels((other.channel_xx, other.channel_ee, other.channel_max))
 
     @property
     def sqnr_db(self) -> float | None:
@@ -129,6 +147,36 @@ class PairSums:
                 )
                 found["sqnr_db_worst_channel"] = float(levels.min())
         return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class StepSums:
+    """Sums by the step of a sequence, in at most `limit` equal ranges of steps; a longer sequence widens them.
+
+    Attributes:
+        limit: ranges kept, an even number.
+        width: steps in a range.
+        ranges: sums of each.
+    """
+
+    limit: int = 64
+    width: int = 1
+    ranges: list[PairSums] = dataclasses.field(default_factory=list)
+
+    def update(self, step: int, x: Array, y: Array) -> None:
+        """Adds one batch at a step."""
+        while step // self.width >= self.limit:
+            self.width *= 2
+            for k in range(0, len(self.ranges) - 1, 2):
+                self.ranges[k].merge(self.ranges[k + 1])
+            self.ranges = self.ranges[::2]
+        place = step // self.width
+        self.ranges += [PairSums() for _ in range(len(self.ranges), place + 1)]
+        self.ranges[place].update(x, y)
+
+    def levels(self) -> tuple[tuple[int, float], ...]:
+        """(first step, SQNR in dB) of each range with a finite pair."""
+        return tuple((k * self.width, level) for k, s in enumerate(self.ranges) if (level := s.sqnr_db) is not None)
 
 
 def channel_axis(rank: int) -> int | None:

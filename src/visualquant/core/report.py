@@ -317,12 +317,19 @@ class ActivationRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutputRow:
-    """A graph output on both sides."""
+    """A graph output on both sides.
+
+    Attributes:
+        steps: of sequences, (first step, SQNR in dB) of equal ranges of steps.
+        state: it is fed back as an input of the next step.
+    """
 
     run: str
     float_value: str
     quant_value: str
     metrics: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+    steps: tuple[tuple[int, Number], ...] = ()
+    state: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -340,12 +347,13 @@ class FlippedRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskRow:
-    """Accuracy of both models against the labels.
+    """Accuracy of both models against the labels, or a metric of the user's.
 
     Attributes:
-        ci95_float, ci95_quant: Wilson intervals.
-        p_value: exact McNemar.
-        lost, won: samples right in float only, and right quantized only.
+        ci95_float, ci95_quant: Wilson intervals of accuracy; of other scores a sample mean ± 1.96 standard errors.
+        p_value: exact McNemar; of other scores the sign test.
+        lost, won: samples right in float only, and right quantized only; of other scores, worse and better quantized.
+        higher_is_better: the direction; an error rate has the other one.
     """
 
     run: str
@@ -353,11 +361,12 @@ class TaskRow:
     float: Real
     quant: Real
     n: int
-    ci95_float: tuple[Real, Real]
-    ci95_quant: tuple[Real, Real]
-    p_value: Real
-    lost: int
-    won: int
+    ci95_float: tuple[Real, Real] | None = None
+    ci95_quant: tuple[Real, Real] | None = None
+    p_value: Real | None = None
+    lost: int | None = None
+    won: int | None = None
+    higher_is_better: bool = True
     flipped: tuple[FlippedRow, ...] = ()
     by_class: Mapping[str, Mapping[str, Number]] = dataclasses.field(default_factory=dict)
     by_group: Mapping[str, Mapping[str, Mapping[str, Number]]] = dataclasses.field(default_factory=dict)

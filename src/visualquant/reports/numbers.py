@@ -6,6 +6,8 @@ import math
 
 from visualquant.core.report import Number
 
+ACCURACIES = frozenset({"top1", "accuracy", "pixel_accuracy"})
+
 
 def as_float(number: Number | None) -> float | None:
     """A number of the report as a float ("inf" and the like too); None stays None."""
@@ -51,3 +53,10 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     raise AssertionError
+
+
+def score(metric: str, number: Number | None) -> str:
+    """A task score: accuracies as per cent, a user's metric as it is."""
+    if number is None:
+        return "—"
+    return f"{float(number):.2%}" if metric in ACCURACIES else f"{float(number):.4g}"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from visualquant.core.report import Report
 from visualquant.core.text import safe_text
-from visualquant.reports.numbers import decibel, share, short, size
+from visualquant.reports.numbers import decibel, score, share, size
 
 
 def compared_table(report: Report) -> Table:
@@ -37,7 +37,7 @@ def compared_table(report: Report) -> Table:
             Text(decibel(row.sqnr_db_median)),
         ]
         if with_data:
-            task = "—" if row.value is None else f"{row.metric} {short(100 * float(row.value))} %"
+            task = "—" if row.value is None else f"{row.metric} {score(row.metric or '', row.value)}"
             cells += [Text(decibel(row.output_sqnr_db)), Text(task)]
         table.add_row(*cells, Text(row.first_finding or ""))
     return table

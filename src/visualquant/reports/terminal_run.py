@@ -9,7 +9,7 @@ from rich.text import Text
 
 from visualquant.core.report import ActivationRow, Report, TaskRow
 from visualquant.core.text import safe_text
-from visualquant.reports.numbers import as_float, decibel, share, short
+from visualquant.reports.numbers import as_float, decibel, score, share, short
 
 FLIPPED_SHOWN = 8
 
@@ -51,13 +51,18 @@ def run_block(report: Report, top: int) -> RenderableType:
 
 
 def _task(row: TaskRow) -> Text:
-    low, high = row.ci95_float
-    inside = low <= row.quant <= high
-    text = Text(f"{row.metric}: float {row.float:.2%}, quantized {row.quant:.2%} of {row.n} ")
-    text.append(f"({row.lost} lost, {row.won} won, p = {row.p_value:.3g}", style="dim")
-    text.append(
-        "; inside the 95 % interval of float)" if inside else "; outside the 95 % interval of float)", style="dim"
-    )
+    ours, theirs = (score(row.metric, value) for value in (row.float, row.quant))
+    direction = "" if row.higher_is_better else " (lower is better)"
+    text = Text(f"{row.metric}{direction}: float {ours}, quantized {theirs}")
+    if row.n > 1:
+        text.append(f" of {row.n}")
+    if row.p_value is not None and row.ci95_float is not None:
+        low, high = row.ci95_float
+        inside = "inside" if low <= row.quant <= high else "outside"
+        text.append(
+            f" ({row.lost} lost, {row.won} won, p = {row.p_value:.3g}; {inside} the 95 % interval of float)",
+            style="dim",
+        )
     if row.flipped:
         shown = ", ".join(f"#{f.sample} ({f.label}→{f.quant})" for f in row.flipped[:FLIPPED_SHOWN])
         more = f", … {len(row.flipped) - FLIPPED_SHOWN} more" if len(row.flipped) > FLIPPED_SHOWN else ""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from visualquant.errors import InputError
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.samples import SampleFile
-
-Array = npt.NDArray[Any]
-Dims = Sequence[int | str | None]
+from visualquant.runtime.sources import Array, Dims, Source, constant, fits, source
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,37 +20,21 @@ class FeedOptions:
 
     Attributes:
         constants: `--set`: one value for an input, for all samples.
-        state: `--state`: input that takes this output of the step before.
+        state: `--state`: float input that takes this float output of the step before.
         sample_axis: `--sample-axis`: by input.
+        step_axis: `--step-axis`: by input; where none is given and there is a state, consecutive samples are steps.
         map_input: `--map-input`: quant input by float input.
         limit: at most so many samples; 0 for all.
-        batch: at most so many samples at once.
+        batch: at most so many samples at once, where the models leave it open.
     """
 
     constants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     state: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sample_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    step_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
     map_input: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limit: int = 0
     batch: int = 16
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Source:
-    """An input's array and its sample axis; `extra` where the array has one axis more than the input."""
-
-    array: Array
-    axis: int
-    extra: bool
-
-    @property
-    def count(self) -> int:
-        return int(self.array.shape[self.axis])
-
-    def take(self, start: int, stop: int) -> Array:
-        index: list[Any] = [slice(None)] * self.array.ndim
-        index[self.axis] = start if self.extra else slice(start, stop)
-        return np.asarray(self.array[tuple(index)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +43,16 @@ class Batch:
 
     Attributes:
         samples: indices.
-        float_feeds, quant_feeds: by input name.
+        float_feeds, quant_feeds: by input name; those of a state hold what it starts with.
+        step: of a sequence.
+        steps: of the sequence that these samples belong to.
     """
 
     samples: range
     float_feeds: dict[str, Array]
     quant_feeds: dict[str, Array]
+    step: int = 0
+    steps: int = 1
 
 
 class Feeder:
@@ -76,6 +60,8 @@ class Feeder:
 
     Attributes:
         count: samples.
+        steps: of each sample along its step axis; 0 where samples have none.
+        partner: float input by quant input.
         notes: what was mapped, cast or transposed.
     """
 
@@ -91,12 +77,12 @@ class Feeder:
         self.notes: list[str] = []
         self._file = file
         self._runners = (float_runner, quant_runner)
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, Source] = {}
         self._constants: dict[str, Array] = {}
         self._know_names()
         for name in float_runner.inputs:
             self._bind(name, float_runner)
-        self._partner = self._partners()
+        self.partner = self._partners()
         counts = {n: s.count for n, s in self._sources.items()}
         if not counts:
             raise InputError(f"{file.name!r} gives no samples to any input of {float_runner.path.name!r}.")
@@ -106,6 +92,7 @@ class Feeder:
         self.count = min(next(iter(counts.values())), options.limit or 1 << 62)
         if self.count == 0:
             raise InputError(f"{file.name!r} holds no samples.")
+        self.steps = self._steps_of_sequences()
         self._step = self._samples_a_run()
         left = self.count % self._step if self._fixed() else 0
         if left:
@@ -117,7 +104,9 @@ class Feeder:
         options, (ours, theirs) = self.options, self._runners
         for option, names, runner in (
             ("--set", options.constants, ours),
+            ("--state", options.state, ours),
             ("--sample-axis", options.sample_axis, ours),
+            ("--step-axis", options.step_axis, ours),
             ("--map-input", options.map_input, ours),
             ("--map-input", options.map_input.values(), theirs),
         ):
@@ -130,9 +119,12 @@ class Feeder:
         shape: Dims = runner.inputs[name].shape
         dtype = runner.input_dtype(name)
         if name in self.options.constants:
-            self._constants[name] = _constant(self.options.constants[name], shape, dtype, name)
+            self._constants[name] = constant(self.options.constants[name], shape, dtype, name)
             return
-        array = self._file.validation(name, only=len(runner.inputs) - len(self.options.constants) == 1)
+        given = len(runner.inputs) - len(set(self.options.constants) | set(self.options.state))
+        array = self._file.validation(name, only=given == 1 and name not in self.options.state)
+        if array is None and name in self.options.state:
+            return  # it starts with zeros
         if array is None:
             keys = ", ".join(repr(k) for k in self._file.arrays) or "nothing"
             raise InputError(
@@ -141,22 +133,22 @@ class Feeder:
             )
         if array.dtype.kind not in "fiub":
             raise InputError(f"The samples of {name!r} are of type {array.dtype}: numbers are needed.")
-        source = _source(array, shape, self.options.sample_axis.get(name))
-        self._check(name, source, shape, runner.path.name)
-        self._sources[name] = source
+        found = source(array, shape, self.options.sample_axis.get(name), self.options.step_axis.get(name))
+        self._check(name, found, shape, runner.path.name)
+        self._sources[name] = found
 
-    def _check(self, name: str, source: _Source, shape: Dims, model: str) -> None:
-        sample = [n for k, n in enumerate(source.array.shape) if not (source.extra and k == source.axis)]
+    def _check(self, name: str, given: Source, shape: Dims, model: str) -> None:
+        sample = given.sample_shape
         if len(sample) != len(shape):
             raise InputError(
                 f"Input {name!r} of {model!r} has shape {list(shape)}; samples of shape "
-                f"{list(source.array.shape)} do not fit it."
+                f"{list(given.array.shape)} do not fit it."
             )
         for k, (have, want) in enumerate(zip(sample, shape, strict=True)):
-            if isinstance(want, int) and want > 0 and have != want and (source.extra or k != source.axis):
+            if isinstance(want, int) and want > 0 and have != want and k != given.axis_of_input:
                 raise InputError(
                     f"Input {name!r} of {model!r} has shape {list(shape)}; axis {k} of the samples "
-                    f"({list(source.array.shape)}) has {have} elements instead of {want}."
+                    f"({list(given.array.shape)}) has {have} elements instead of {want}."
                 )
 
     def _partners(self) -> dict[str, str]:
@@ -176,31 +168,64 @@ class Feeder:
             self.notes.append(f"input {q!r} of the quantized model takes the samples of {f!r} (by position)")
         return found
 
+    def _steps_of_sequences(self) -> int:
+        found = {n: s.steps for n, s in self._sources.items() if s.step_axis is not None}
+        if len(set(found.values())) > 1:
+            listed = ", ".join(f"{n!r} {c}" for n, c in found.items())
+            raise InputError(f"The inputs have different numbers of steps in {self._file.name!r}: {listed}.")
+        steps = next(iter(found.values()), 0)
+        if found and not steps:
+            raise InputError(f"{self._file.name!r} holds no whole step along --step-axis.")
+        return steps
+
     def batches(self) -> Iterator[Batch]:
-        """All samples in order. With state, consecutive samples are steps and run one by one (see `run_steps`)."""
+        """All samples in order; of sequences all steps of some samples, then all steps of the next."""
         for start in range(0, self.count, self._step):
             stop = min(start + self._step, self.count)
-            feeds = {n: s.take(start, stop) for n, s in self._sources.items()}
-            feeds |= {n: self._repeated(n, a, stop - start) for n, a in self._constants.items()}
-            ours = {n: self._cast(a, n, self._runners[0]) for n, a in feeds.items()}
-            theirs = {q: self._fitted(feeds[f], q) for q, f in self._partner.items()}
-            yield Batch(range(start, stop), ours, theirs)
+            for step in range(self.steps or 1):
+                feeds = {n: s.take(start, stop, step) for n, s in self._sources.items()}
+                feeds |= {n: self._repeated(n, a, stop - start) for n, a in self._constants.items()}
+                feeds |= {n: self._zeros(n, stop - start) for n in self.options.state if n not in feeds}
+                ours = {n: self._cast(a, n, self._runners[0]) for n, a in feeds.items()}
+                theirs = {q: self._fitted(feeds[f], q) for q, f in self.partner.items()}
+                if self.options.state and not self.steps:  # consecutive samples are the steps of one sequence
+                    yield Batch(range(start, stop), ours, theirs, start, self.count)
+                else:
+                    yield Batch(range(start, stop), ours, theirs, step, self.steps or 1)
+
+    def _zeros(self, name: str, count: int) -> Array:
+        """What a state starts with: open sizes are the batch, or empty (a cache without entries)."""
+        shape: Dims = self._runners[0].inputs[name].shape
+        open_axes = [k for k, n in enumerate(shape) if not isinstance(n, int) or n <= 0]
+        batch = self._batch_names()
+        named = [k for k in open_axes if shape[k] in batch] or open_axes[:1]
+        sizes = [count if k in named else 0 if k in open_axes else n for k, n in enumerate(shape)]
+        return np.zeros(sizes, self._runners[0].input_dtype(name))  # type: ignore[arg-type]
+
+    def _batch_names(self) -> set[int | str | None]:
+        """How the float model's inputs name the axis that counts samples."""
+        found: set[int | str | None] = set()
+        for name, given in self._sources.items():
+            axis, shape = given.axis_of_input, self._runners[0].inputs[name].shape
+            if axis is not None and axis < len(shape):
+                found.add(shape[axis])
+        return found - {None}
 
     def _fixed(self) -> set[int]:
         """Fixed sizes of the sample axes of both models' inputs."""
         found: set[int] = set()
         shapes = [(n, self._runners[0].inputs[n].shape) for n in self._sources]
-        shapes += [(f, self._runners[1].inputs[q].shape) for q, f in self._partner.items() if f in self._sources]
+        shapes += [(f, self._runners[1].inputs[q].shape) for q, f in self.partner.items() if f in self._sources]
         for name, shape in shapes:
-            source = self._sources[name]
-            size = shape[source.axis] if not source.extra and source.axis < len(shape) else None
+            axis = self._sources[name].axis_of_input
+            size = shape[axis] if axis is not None and axis < len(shape) else None
             if isinstance(size, int) and size > 0:
                 found.add(size)
         return found
 
     def _samples_a_run(self) -> int:
         """How many samples go into one run: as many as the models' fixed batches say, else the option's."""
-        if self.options.state or any(s.extra for s in self._sources.values()):
+        if (self.options.state and not self.options.step_axis) or any(s.extra for s in self._sources.values()):
             return 1
         fixed = self._fixed()
         if len(fixed) > 1:
@@ -213,17 +238,13 @@ class Feeder:
             raise InputError(f"The models take {size} samples at once; {self._file.name!r} has only {self.count}.")
         return size
 
-    def _repeated(self, name: str, constant: Array, count: int) -> Array:
+    def _repeated(self, name: str, value: Array, count: int) -> Array:
         """A constant with as many rows as the batch, where its shape names the batch axis of the samples."""
-        batch = {
-            self._runners[0].inputs[n].shape[s.axis]
-            for n, s in self._sources.items()
-            if not s.extra and s.axis < len(self._runners[0].inputs[n].shape)
-        }
+        batch = self._batch_names()
         for axis, size in enumerate(self._runners[0].inputs[name].shape):
-            if isinstance(size, str) and size in batch and constant.shape[axis] == 1:
-                constant = np.repeat(constant, count, axis)
-        return constant
+            if isinstance(size, str) and size in batch and value.shape[axis] == 1:
+                value = np.repeat(value, count, axis)
+        return value
 
     def _cast(self, array: Array, name: str, runner: LocalRunner) -> Array:
         """An array in the type of an input; fractions and what lies outside its range are refused, not cut off."""
@@ -244,9 +265,9 @@ class Feeder:
         """An array in the type and layout of a quant input."""
         runner = self._runners[1]
         shape: Dims = runner.inputs[name].shape
-        if len(shape) == array.ndim and not _fits(array.shape, shape):
+        if len(shape) == array.ndim and not fits(array.shape, shape):
             for order in itertools.permutations(range(array.ndim)):
-                if order[0] == 0 and _fits([array.shape[k] for k in order], shape):
+                if order[0] == 0 and fits([array.shape[k] for k in order], shape):
                     self._note(f"samples are transposed {list(order)} for input {name!r} of the quantized model")
                     array = array.transpose(order)
                     break
@@ -270,39 +291,3 @@ class Feeder:
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
-
-
-def _fits(have: Sequence[int], want: Dims) -> bool:
-    return all(not isinstance(w, int) or w <= 0 or w == h for h, w in zip(have, want, strict=True))
-
-
-def _source(array: Array, shape: Dims, stated: int | None) -> _Source:
-    if stated is not None:
-        if not -array.ndim <= stated < array.ndim:
-            raise InputError(f"--sample-axis {stated} does not exist in an array of shape {list(array.shape)}.")
-        return _Source(array, stated % array.ndim, array.ndim > len(shape))
-    if array.ndim == len(shape) + 1:
-        return _Source(array, 0, True)
-    symbolic = [k for k, n in enumerate(shape) if not isinstance(n, int) or n <= 0]
-    if symbolic or not shape:
-        return _Source(np.atleast_1d(array), symbolic[0] if symbolic else 0, False)
-    return _Source(array, 0, False)
-
-
-def _constant(text: str, shape: Dims, dtype: np.dtype[Any], name: str) -> Array:
-    try:
-        numbers = [int(x) if x.strip().lstrip("+-").isdecimal() else float(x) for x in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"--set {name}={text}: numbers are needed, separated by commas.") from error
-    try:
-        if dtype.kind in "iu" and any(x != int(x) for x in numbers):
-            raise OverflowError
-        values = np.array([int(x) if dtype.kind in "iu" else x for x in numbers], dtype)
-    except (OverflowError, ValueError) as error:
-        raise InputError(f"--set {name}={text}: the input takes {dtype}, which can't hold that.") from error
-    sizes = [n if isinstance(n, int) and n > 0 else 1 for n in shape]
-    if values.size == 1:
-        return np.full(sizes, values[0], dtype)
-    if int(np.prod(sizes)) != values.size:
-        raise InputError(f"--set {name}={text}: {values.size} numbers do not fill shape {list(shape)}.")
-    return values.reshape(sizes)

@@ -14,7 +14,7 @@ from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
 from visualquant.analysis.tap_plan import Renamed, code_site, follow_renames, plan_taps, quantize, sites_by_value
-from visualquant.core.activations import PairSums, RangeUse
+from visualquant.core.activations import PairSums, RangeUse, StepSums
 from visualquant.core.alignment import Alignment
 from visualquant.core.graph import ValueId
 from visualquant.core.model import Model
@@ -23,6 +23,7 @@ from visualquant.errors import CancelledError, InputError
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.states import States
 from visualquant.session.pipeline import align_models, load_model
 
 Array = npt.NDArray[Any]
@@ -44,7 +45,8 @@ def run_and_measure(
         CancelledError: `cancel` said so.
         InputError: a model fails on the samples.
     """
-    job = _Job(float_model, quant_model, alignment, runners)
+    states = States(feeder.options.state, feeder.partner, runners[0].outputs, runners[1].outputs)
+    job = _Job(float_model, quant_model, alignment, runners, states)
     done = 0
     for batch in feeder.batches():
         if cancel is not None and cancel():
@@ -53,12 +55,17 @@ def run_and_measure(
         done = batch.samples.stop
         if progress is not None:
             progress(done, feeder.count)
-    return job.result(done, feeder.notes)
+    return job.result(done, feeder.notes, feeder.steps)
 
 
 class _Job:
     def __init__(
-        self, float_model: Model, quant_model: Model, alignment: Alignment, runners: tuple[LocalRunner, LocalRunner]
+        self,
+        float_model: Model,
+        quant_model: Model,
+        alignment: Alignment,
+        runners: tuple[LocalRunner, LocalRunner],
+        states: States,
     ) -> None:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
         self.runners = runners
@@ -73,10 +80,13 @@ class _Job:
         self.verified: dict[str, bool] = {}
         self.first_feeds: dict[str, Array] = {}
         self.notes: list[str] = []
+        self.states = states
+        self.steps: dict[tuple[str, str], StepSums] = {}
         self.isolated = self._isolated()
 
     def batch(self, batch: Batch) -> None:
         """Runs one batch through the float model, the quantized one, and the groups alone."""
+        batch = self.states.applied(batch)
         if not self.verified:
             for name, runner, feeds, taps in (
                 ("float", self.runners[0], batch.float_feeds, self.float_taps),
@@ -110,10 +120,11 @@ class _Job:
                 else:
                     item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
             if not event.value:
-                self._outputs(float_outputs, event.outputs)
+                self._outputs(batch, float_outputs, event.outputs)
+                self.states.keep(float_outputs, event.outputs)
         self._run_isolated(batch, floats)
 
-    def _outputs(self, ours: Any, theirs: Any) -> None:
+    def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
         named = {n: n for n in ours if n in theirs}
         rest = zip([n for n in ours if n not in named], [n for n in theirs if n not in named.values()], strict=False)
         for name, other in (named | dict(rest)).items():
@@ -121,6 +132,8 @@ class _Job:
             found = reconcile(x, y) if x.dtype.kind in "fiu" and y.dtype.kind in "fiu" else None
             if found is not None:
                 self.outputs.setdefault((name, other), PairSums()).update(x, found[0])
+                if batch.steps > 1:
+                    self.steps.setdefault((name, other), StepSums()).update(batch.step, x, found[0])
             self.kept[0].setdefault(name, []).append(x)
             self.kept[1].setdefault(other, []).append(y)
 
@@ -220,9 +233,9 @@ class _Job:
                 item.isolated = item.isolated or PairSums()
                 item.isolated.update(x, fitted[0])
 
-    def result(self, samples: int, notes: Sequence[str]) -> RunResult:
+    def result(self, samples: int, notes: Sequence[str], steps: int) -> RunResult:
         """All that was gathered."""
-        joined = tuple({n: _joined(a) for n, a in side.items()} for side in self.kept)
+        joined = tuple({n: _joined(a, steps) for n, a in side.items()} for side in self.kept)
         return RunResult(
             self.measured,
             self.outputs,
@@ -232,6 +245,9 @@ class _Job:
             self.verified,
             [*notes, *self.notes],
             self.first_feeds,
+            self.steps,
+            self.states.outputs,
+            steps,
         )
 
 
@@ -244,7 +260,10 @@ def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
     return {}
 
 
-def _joined(arrays: list[Array]) -> Array:
+def _joined(arrays: list[Array], steps: int) -> Array:
+    """All samples of an output; of sequences [samples, steps, ...]."""
+    if steps:
+        arrays = [np.stack(arrays[k : k + steps], axis=1) for k in range(0, len(arrays), steps) if arrays[k].ndim]
     shapes = {a.shape[1:] for a in arrays if a.ndim}
     return np.concatenate(arrays) if len(shapes) == 1 and all(a.ndim for a in arrays) else arrays[0]
 

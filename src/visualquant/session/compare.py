@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from visualquant.analysis.weights import WeightOptions
-from visualquant.core.alignment import Alignment
+from visualquant.core.model import Model
 from visualquant.core.report import Report
-from visualquant.session.data_sections import DataSections
-from visualquant.session.pipeline import Stage, compare_models, load_model, read_pins
+from visualquant.session.pipeline import Samples, Stage, compare_models, load_model, read_pins, timed
 
 if TYPE_CHECKING:
     from visualquant.session.with_data import DataOptions
@@ -31,6 +30,7 @@ def compare(
     data: DataOptions | str | Path | None = None,
     pins: Path | str | None = None,
     encodings: Path | str | None = None,
+    float_model: Model | None = None,
 ) -> Report:
     """Compares a float model with its quantized counterpart.
 
@@ -46,6 +46,7 @@ def compare(
         pins: a JSON file that fixes or forbids ties (see `visualquant align`).
         encodings: AIMET encodings that belong to the quantized file (found by themselves beside it).
         data: samples to run both models on: a path, "random", or `DataOptions`.
+        float_model: what `load_model(float_path)` gave, where it is compared with several files.
 
     Returns:
         The report; `visualquant.save(report, "out.vqz")` keeps it.
@@ -55,44 +56,40 @@ def compare(
         CancelledError: `cancel` said so.
     """
     say: Stage = progress or (lambda _name, _done, _total: None)
-    timings: dict[str, float] = {}
-    start = time.perf_counter()
-    say(f"reading {Path(float_path).name}", 0, 0)
-    float_model = load_model(float_path, data_root=data_root)
-    say(f"reading {Path(quant_path).name}", 0, 0)
-    quant_model = load_model(quant_path, data_root=data_root, encodings=encodings)
-    timings["read_s"] = time.perf_counter() - start
+    spent: dict[str, float] = {}
+    with timed(spent, "read_s"):
+        if float_model is None:
+            say(f"reading {Path(float_path).name}", 0, 0)
+            float_model = load_model(float_path, data_root=data_root)
+        say(f"reading {Path(quant_path).name}", 0, 0)
+        quant_model = load_model(quant_path, data_root=data_root, encodings=encodings)
     options = WeightOptions(
         what_if=what_if,
         threads=threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         progress=lambda done, total: say("measuring weights", done, total),
         cancel=cancel,
     )
-    sections: Callable[[Alignment], DataSections] | None = None
-    if data is not None:
-        from visualquant.session import with_data
+    with contextlib.ExitStack() as stack:
+        samples: Samples | None = None
+        if data is not None:
+            from visualquant.session.with_data import DataOptions, DataRun
 
-        wanted = data if isinstance(data, with_data.DataOptions) else with_data.DataOptions(str(data))
-
-        def run(alignment: Alignment) -> DataSections:
-            return with_data.measure_data(
-                (Path(float_path), Path(quant_path)),
-                float_model,
-                quant_model,
-                alignment,
-                wanted,
-                progress=lambda done, total: say("running samples", done, total),
-                cancel=cancel,
+            samples = stack.enter_context(
+                DataRun(
+                    (Path(float_path), Path(quant_path)),
+                    (float_model, quant_model),
+                    data if isinstance(data, DataOptions) else DataOptions(str(data)),
+                    progress=lambda done, total: say("running samples", done, total),
+                    cancel=cancel,
+                )
             )
-
-        sections = run
-    return compare_models(
-        float_model,
-        quant_model,
-        options=options,
-        stage=progress,
-        command=command,
-        timings=timings,
-        data=sections,
-        pins=None if pins is None else read_pins(pins, float_model, quant_model),
-    )
+        return compare_models(
+            float_model,
+            quant_model,
+            options=options,
+            stage=progress,
+            command=command,
+            timings=spent,
+            samples=samples,
+            pins=None if pins is None else read_pins(pins, float_model, quant_model),
+        )

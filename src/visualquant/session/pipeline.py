@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -20,8 +22,9 @@ from visualquant.analysis.findings.context import Context
 from visualquant.analysis.findings.data import DataContext, diverging
 from visualquant.analysis.summary import summarize
 from visualquant.analysis.toolchain import guess_quantizer
-from visualquant.analysis.weights import MeasuredWeight, WeightOptions, measure_weights
+from visualquant.analysis.weights import WeightOptions, measure_weights
 from visualquant.core.alignment import Alignment
+from visualquant.core.evidence import ActivationEvidence
 from visualquant.core.graph import GraphView
 from visualquant.core.model import Model
 from visualquant.core.pins import Pins, parse_pins
@@ -37,6 +40,7 @@ Stage = Callable[[str, int, int], None]
 """Called with a stage in words, what is done of it, and all of it (0 where unknown)."""
 
 COMPILING = "compiling kernels (the first run only)"
+SURE = 0.9
 _DIGEST_CHUNK = 1 << 22
 
 
@@ -97,7 +101,12 @@ def read_pins(path: Path | str, float_model: Model, quant_model: Model) -> Pins:
     return parse_pins(content, float_model.graph, quant_model.graph)
 
 
-def align_models(float_model: Model, quant_model: Model, pins: Pins | None = None) -> Alignment:
+def align_models(
+    float_model: Model,
+    quant_model: Model,
+    pins: Pins | None = None,
+    activations: ActivationEvidence | None = None,
+) -> Alignment:
     """Which nodes of the two models do the same thing."""
     from visualquant.align import align
 
@@ -108,7 +117,18 @@ def align_models(float_model: Model, quant_model: Model, pins: Pins | None = Non
             float_sites=float_model.sites,
             quant_sites=quant_model.sites,
             pins=pins,
+            activations=activations,
         )
+
+
+class Samples(Protocol):
+    """Both models on a user's samples."""
+
+    def evidence(self, alignment: Alignment) -> ActivationEvidence:
+        """Which values are measured to be the same, from a first run over a few samples."""
+
+    def measure(self, alignment: Alignment) -> DataSections:
+        """What the run over all samples gives."""
 
 
 def compare_models(
@@ -119,47 +139,38 @@ def compare_models(
     stage: Stage | None = None,
     command: str = "",
     timings: Mapping[str, float] | None = None,
-    data: Callable[[Alignment], DataSections] | None = None,
+    samples: Samples | None = None,
     pins: Pins | None = None,
 ) -> Report:
-    """The report on two loaded models; `data` runs them on samples once they are aligned."""
+    """The report on two loaded models; with samples they are also run."""
+    from visualquant.kernels._jit import on_compile
+
     options = options or WeightOptions()
     say = stage or (lambda _name, _done, _all: None)
     spent = dict(timings or {})
-    start = time.perf_counter()
-    say("aligning", 0, 0)
-    alignment = align_models(float_model, quant_model, pins)
-    spent["align_s"] = time.perf_counter() - start
-    start = time.perf_counter()
-    from visualquant.kernels._jit import on_compile
-
-    with on_compile(lambda _kernel: say(COMPILING, 0, 0)):
+    with timed(spent, "align_s"):
+        say("aligning", 0, 0)
+        alignment = align_models(float_model, quant_model, pins)
+        if samples is not None:
+            alignment = _measured_alignment(float_model, quant_model, alignment, pins, samples)
+    with timed(spent, "weights_s"), on_compile(lambda _kernel: say(COMPILING, 0, 0)):
         measured = measure_weights(float_model, quant_model, alignment, options)
-    spent["weights_s"] = time.perf_counter() - start
-    start = time.perf_counter()
-    say("looking for causes", 0, 0)
-    sections = None if data is None else data(alignment)
-    spent["run_s"] = time.perf_counter() - start
-    start = time.perf_counter()
     context = Context(float_model, quant_model, alignment, measured)
-    if sections is None:
-        found = findings_engine.find(context)
-    else:
-        found = findings_engine.find_with_data(context, sections.run, sections.facts)
-    spent["findings_s"] = time.perf_counter() - start
-    report = _report(float_model, quant_model, alignment, measured, found, command, spent)
-    return report if sections is None else _with_sections(report, context, sections)
-
-
-def _with_sections(report: Report, context: Context, sections: DataSections) -> Report:
-    whole = DataContext(context, sections.run, sections.facts)
-    first = diverging(whole)
-    summary = report.summary
-    if first is not None:
-        summary = dataclasses.replace(summary, first_diverging=first.pair.group)
+    if samples is None:
+        with timed(spent, "findings_s"):
+            say("looking for causes", 0, 0)
+            found = findings_engine.find(context)
+        return _report(context, found, command, spent)
+    with timed(spent, "run_s"):
+        sections = samples.measure(alignment)
+    with timed(spent, "findings_s"):
+        say("looking for causes", 0, 0)
+        whole = DataContext(context, sections.run, sections.facts)
+        found, first = findings_engine.find_with_data(whole), diverging(whole)
+    report = _report(context, found, command, spent)
     return dataclasses.replace(
         report,
-        summary=summary,
+        summary=dataclasses.replace(report.summary, first_diverging=None if first is None else first.pair.group),
         runs=sections.runs,
         activations=sections.activations,
         outputs=sections.outputs,
@@ -168,16 +179,34 @@ def _with_sections(report: Report, context: Context, sections: DataSections) -> 
     )
 
 
-def _report(
-    float_model: Model,
-    quant_model: Model,
-    alignment: Alignment,
-    measured: tuple[MeasuredWeight, ...],
-    findings: tuple[Finding, ...],
-    command: str,
-    timings: Mapping[str, float],
-) -> Report:
-    weights = tuple(m.row for m in measured)
+def _measured_alignment(
+    float_model: Model, quant_model: Model, alignment: Alignment, pins: Pins | None, samples: Samples
+) -> Alignment:
+    """The alignment with what a first run shows, where files alone leave a doubt (and only there)."""
+    doubtful = [g for g in alignment.groups if g.confidence < SURE and g.float_nodes and g.quant_nodes]
+    doubtful += [g for g in alignment.groups if not (g.float_nodes and g.quant_nodes)]
+    nodes = {n for g in doubtful for n in g.float_nodes}, {n for g in doubtful for n in g.quant_nodes}
+    if not nodes[0] or not nodes[1]:
+        return alignment
+    found = samples.evidence(alignment)
+    makers = [[v.producer for v in model.graph.values] for model in (float_model, quant_model)]
+    same = tuple(pair for pair in found.same if makers[0][pair[0]] in nodes[0] and makers[1][pair[1]] in nodes[1])
+    if not same:
+        return alignment
+    return align_models(float_model, quant_model, pins, dataclasses.replace(found, same=same))
+
+
+@contextlib.contextmanager
+def timed(spent: dict[str, float], key: str) -> Iterator[None]:
+    """Notes the seconds that a stage takes."""
+    start = time.perf_counter()
+    yield
+    spent[key] = time.perf_counter() - start
+
+
+def _report(context: Context, findings: tuple[Finding, ...], command: str, timings: Mapping[str, float]) -> Report:
+    float_model, quant_model, alignment = context.float_model, context.quant_model, context.alignment
+    weights = tuple(m.row for m in context.weights)
     coverage = storage_analysis.coverage(float_model, quant_model, alignment)
     return Report(
         tool=ToolRow("visualquant", __version__),
@@ -195,7 +224,7 @@ def _report(
         weights=weights,
         findings=findings,
         timings={k: round(v, 4) for k, v in timings.items()},
-        details=tuple(m.detail for m in measured),
+        details=tuple(m.detail for m in context.weights),
     )
 
 

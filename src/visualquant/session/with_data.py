@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.measured import DataFacts, RunResult
-from visualquant.analysis.tasks import decide, logit_metrics, task_row
 from visualquant.core.alignment import Alignment
+from visualquant.core.evidence import ActivationEvidence
 from visualquant.core.model import Model
-from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, OutputRow, RunRow, TaskRow
-from visualquant.core.taps import Profile, RunOptions
+from visualquant.core.report import LatencyRow, TaskRow
+from visualquant.core.taps import RunOptions
+from visualquant.errors import InputError
 from visualquant.runtime.feeds import Feeder, FeedOptions
 from visualquant.runtime.images import ImageOptions
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
 from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.session.activations import run_and_measure
+from visualquant.session.data_rows import RUN_ID, activation_rows, latency_row, output_rows, run_rows, task_rows
 from visualquant.session.data_sections import DataSections
-
-CONVERSIONS = frozenset(
-    {
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-        "Cast",
-        "Transpose",
-        "ReorderInput",
-        "ReorderOutput",
-    }
-)
-RUN_ID = "r1"
+from visualquant.session.probe import measured_likeness
+from visualquant.session.user_metric import load_metric, metric_row
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +39,7 @@ class DataOptions:
         images: preprocessing of image folders.
         quant: how the quantized model runs.
         profile: measure node times.
+        metric: a user's function for the task, "module:function".
     """
 
     data: str
@@ -57,65 +48,129 @@ class DataOptions:
     images: ImageOptions = dataclasses.field(default_factory=ImageOptions)
     quant: RunOptions = dataclasses.field(default_factory=RunOptions)
     profile: bool = True
+    metric: str | None = None
 
 
-def measure_data(
-    paths: tuple[Path, Path],
-    float_model: Model,
-    quant_model: Model,
-    alignment: Alignment,
-    options: DataOptions,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-    cancel: Callable[[], bool] | None = None,
-) -> DataSections:
-    """Runs and measures.
+class DataRun:
+    """Both models of a pair on the user's samples.
 
-    Raises:
-        InputError: the float model can't be run, or samples do not fit; a refused quantized model is a finding.
+    Attributes:
+        facts: what is known of samples and runs.
     """
-    facts = DataFacts()
-    # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
-    reference = dataclasses.replace(options.quant, level="none", provider="CPUExecutionProvider")
-    with LocalRunner(paths[0], reference) as float_runner:
-        file = _samples(options, float_runner)
-        facts.is_random = file.is_random
-        facts.labels = file.labels(list(float_runner.inputs))
-        facts.groups = file.groups()
-        facts.reused = _reused(file, options, list(float_runner.inputs))
-        try:
-            quant_runner = LocalRunner(paths[1], options.quant)
-        except RefusedError as refusal:
-            facts.refusal = str(refusal)
-            return _nothing_run(facts)
-        with quant_runner:
-            facts.fallback = quant_runner.notes[0] if quant_runner.notes else None
-            feeder = Feeder(file, float_runner, quant_runner, options.feeds)
+
+    def __init__(
+        self,
+        paths: tuple[Path, Path],
+        models: tuple[Model, Model],
+        options: DataOptions,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: Callable[[], bool] | None = None,
+    ) -> None:
+        """Opens both models and reads the samples; a refused quantized model is a finding.
+
+        Args:
+            paths: of the float and the quantized model.
+            models: the same, loaded.
+            options: what the user gave.
+            progress: told the samples done and all.
+            cancel: asked between batches.
+
+        Raises:
+            InputError: the float model can't be run, or samples do not fit.
+        """
+        self.facts = DataFacts()
+        self._metric = None if options.metric is None else load_metric(options.metric)
+        self._paths, self._models, self._options = paths, models, options
+        self._progress, self._cancel = progress, cancel
+        self._runners: tuple[LocalRunner, LocalRunner] | None = None
+        with contextlib.ExitStack() as stack:
+            # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
+            reference = dataclasses.replace(options.quant, level="none", provider="CPUExecutionProvider")
+            float_runner = stack.enter_context(LocalRunner(paths[0], reference))
+            self._file = _samples(options, float_runner)
+            self._inputs = tuple(float_runner.inputs)
+            self.facts.is_random = self._file.is_random
+            self.facts.labels = self._file.labels(list(float_runner.inputs))
+            self.facts.groups = self._file.groups()
+            self.facts.reused = _reused(self._file, options, list(float_runner.inputs))
             try:
-                run = run_and_measure(
-                    float_model,
-                    quant_model,
-                    alignment,
-                    (float_runner, quant_runner),
-                    feeder,
-                    progress=progress,
-                    cancel=cancel,
-                )
-            except FailedRunError as failure:
-                if failure.path != paths[1] or paths[0] == paths[1]:
-                    raise
-                facts.refusal = str(failure)
-                return _nothing_run(facts)
-            latency = _latency((float_runner, quant_runner), feeder) if options.profile else ()
-    return DataSections(
-        runs=_run_rows(file, (float_runner, quant_runner), run),
-        activations=_activation_rows(float_model, quant_model, run),
-        outputs=_output_rows(run),
-        task=_task_rows(run, facts),
-        latency=latency,
-        run=run,
-        facts=facts,
-    )
+                quant_runner = stack.enter_context(LocalRunner(paths[1], options.quant))
+            except RefusedError as refusal:
+                self.facts.refusal = str(refusal)
+            else:
+                self.facts.fallback = quant_runner.notes[0] if quant_runner.notes else None
+                feeds = options.feeds
+                ranges_by_batch = any(s.params is None for s in models[1].activation_sites)
+                if ranges_by_batch and feeds.batch > 1:
+                    feeds = dataclasses.replace(feeds, batch=1)
+                self._feeder = Feeder(self._file, float_runner, quant_runner, feeds)
+                if ranges_by_batch:
+                    self._feeder.notes.append(
+                        "samples run one by one: activation ranges are computed at run time, over all of a batch"
+                    )
+                self._runners = float_runner, quant_runner
+            self._opened = stack.pop_all()
+
+    def __enter__(self) -> DataRun:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
+
+    def evidence(self, alignment: Alignment) -> ActivationEvidence:
+        """Which values a run over the first batch shows to be the same; nothing where a model can't run.
+
+        Args:
+            alignment: by the files alone.
+        """
+        if self._runners is None or not alignment.groups:
+            return ActivationEvidence()
+        with contextlib.suppress(InputError):  # NOTE: `measure` meets the same failure and states it
+            return measured_likeness(self._models, self._runners, next(self._feeder.batches()))
+        return ActivationEvidence()
+
+    def measure(self, alignment: Alignment) -> DataSections:
+        """Runs all samples through both models and measures.
+
+        Raises:
+            InputError: the float model fails; a quantized model that does is a finding.
+            CancelledError: `cancel` said so.
+        """
+        if self._runners is None:
+            return _nothing_run(self.facts)
+        try:
+            run = run_and_measure(
+                *self._models,
+                alignment,
+                self._runners,
+                self._feeder,
+                progress=self._progress,
+                cancel=self._cancel,
+            )
+        except FailedRunError as failure:
+            if failure.path != self._paths[1] or self._paths[0] == self._paths[1]:
+                raise
+            self.facts.refusal = str(failure)
+            return _nothing_run(self.facts)
+        return DataSections(
+            runs=run_rows(self._file, self._runners, run),
+            activations=activation_rows(*self._models, run),
+            outputs=output_rows(run),
+            task=self._task(run),
+            latency=_latency(self._runners, self._feeder) if self._options.profile else (),
+            run=run,
+            facts=self.facts,
+        )
+
+    def _task(self, run: RunResult) -> tuple[TaskRow, ...]:
+        rows = task_rows(run, self.facts)
+        if self._metric is None or not run.outputs:
+            return rows
+        inputs = {key for name in self._inputs for key in (name, f"val_{name}", f"calib_{name}", "")}
+        labels = {k: a[: run.samples] if a.ndim else a for k, a in self._file.arrays.items() if k not in inputs}
+        assert self._options.metric is not None
+        return (metric_row(RUN_ID, self._options.metric, self._metric, run, labels), *rows)
 
 
 def _nothing_run(facts: DataFacts) -> DataSections:
@@ -147,79 +202,6 @@ def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> in
     return len(seen & known)
 
 
-def _run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: RunResult) -> tuple[RunRow, ...]:
-    data: dict[str, Any] = {"file": file.name, "random": file.is_random}
-    if file.preprocessing:
-        data["preprocessing"] = file.preprocessing
-    rows = []
-    for key, name, runner in (("r0", "float", runners[0]), (RUN_ID, "quant", runners[1])):
-        rows.append(
-            RunRow(
-                id=key,
-                model="float" if name == "float" else "quant",
-                kind="local",
-                provider=runner.options.provider,
-                optimisation=runner.level,
-                threads=runner.options.threads,
-                samples=run.samples,
-                data=data,
-                taps_verified=run.taps_verified.get(name, "not checked"),
-                notes=tuple(runner.notes) + (tuple(run.notes) if name == "quant" else ()),
-            )
-        )
-    return tuple(rows)
-
-
-def _activation_rows(float_model: Model, quant_model: Model, run: RunResult) -> tuple[ActivationRow, ...]:
-    rows = []
-    for item in run.activations:
-        pair, use = item.pair, item.range_use
-        site_range = None if pair.site is None else value_range(pair.site.params)
-        seen = None
-        if use is not None and use.n:
-            seen = use.seen_low, use.seen_high
-        elif item.cumulative.n:
-            seen = item.cumulative.low, item.cumulative.high
-        rows.append(
-            ActivationRow(
-                run=RUN_ID,
-                group=pair.group,
-                float_value=float_model.graph.values[pair.float_value].key,
-                quant_value=quant_model.key(pair.quant_value),
-                samples=run.samples,
-                depth=pair.depth,
-                cumulative=item.cumulative.metrics() if pair.observable and item.reason is None else {},
-                isolated={} if item.isolated is None else item.isolated.metrics(),
-                range_float=seen,
-                range_quant=site_range,
-                clipped_share=None if use is None or not use.n else use.clipped_share,
-                range_used=None if use is None else use.range_used,
-                observable=pair.observable and item.reason is None,
-                reason=pair.reason or item.reason,
-                layout=item.layout,
-            )
-        )
-    return tuple(rows)
-
-
-def _output_rows(run: RunResult) -> tuple[OutputRow, ...]:
-    rows = []
-    for (ours, theirs), sums in run.outputs.items():
-        metrics = dict(sums.metrics()) | logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
-        rows.append(OutputRow(RUN_ID, ours, theirs, metrics))
-    return tuple(rows)
-
-
-def _task_rows(run: RunResult, facts: DataFacts) -> tuple[TaskRow, ...]:
-    if facts.labels is None:
-        return ()
-    for ours, theirs in run.outputs:
-        decisions = decide(run.float_outputs[ours], run.quant_outputs[theirs], facts.labels)
-        if decisions is not None:
-            return (task_row(RUN_ID, decisions, facts.groups),)
-    return ()
-
-
 def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[LatencyRow, ...]:
     batch = next(iter(feeder.batches()))
     rows = []
@@ -227,11 +209,3 @@ def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[
     for key, runner, feeds in (("r0", runners[0], batch.float_feeds), (RUN_ID, runners[1], batch.quant_feeds)):
         rows.append(latency_row(key, runner.profile(feeds, level=level)))
     return tuple(rows)
-
-
-def latency_row(run: str, profile: Profile) -> LatencyRow:
-    """Node times with the share that goes into conversions."""
-    total = sum(n.p50_us for n in profile.nodes)
-    spent = sum(n.p50_us for n in profile.nodes if n.op_type in CONVERSIONS)
-    nodes = tuple(NodeTimeRow(n.node, n.op_type, n.p50_us, n.p90_us, n.provider) for n in profile.nodes)
-    return LatencyRow(run, profile.total_p50_us, profile.repeats, spent / total if total else 0.0, nodes)

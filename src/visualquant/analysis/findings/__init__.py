@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from visualquant.analysis.findings import data, graph, pairs, ranking, weights
 from visualquant.analysis.findings.context import Context, finish
-from visualquant.analysis.measured import DataFacts, RunResult
 from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
 from visualquant.core.report import Finding
@@ -36,12 +35,11 @@ def find_alone(model: Model) -> tuple[Finding, ...]:
     return finish([draft for rule in ALONE for draft in rule(context)], context)
 
 
-def find_with_data(context: Context, run: RunResult, facts: DataFacts) -> tuple[Finding, ...]:
+def find_with_data(whole: data.DataContext) -> tuple[Finding, ...]:
     """What files and a run over samples show together, most important first."""
-    whole = data.DataContext(context, run, facts)
-    drafts = [draft for rule in RULES for draft in rule(context)]
+    drafts = [draft for rule in RULES for draft in rule(whole.files)]
     drafts += [draft for rule in data.RULES for draft in rule(whole)]
-    return finish(ranking.weigh(drafts, whole), context)
+    return finish(ranking.weigh(drafts, whole), whole.files)
 
 
 def find(context: Context) -> tuple[Finding, ...]:

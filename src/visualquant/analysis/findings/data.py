@@ -230,6 +230,29 @@ def state_drift(context: DataContext) -> Iterator[Draft]:
         )
 
 
+def state_steps(context: DataContext) -> Iterator[Draft]:
+    """STATE_DRIFT over the steps of a sequence: the error of a state that is fed back grows."""
+    for (ours, theirs), sums in context.run.steps.items():
+        levels = [min(level, 120.0) for _, level in sums.levels()]
+        if ours not in context.run.states or len(levels) < DRIFT_STEPS:
+            continue
+        quarter = max(len(levels) // 4, 1)
+        first, last = float(np.median(levels[:quarter])), float(np.median(levels[-quarter:]))
+        if first - last >= 8:
+            steps = sums.width * len(sums.ranges)
+            yield Draft(
+                "STATE_DRIFT",
+                "error" if last < 15 else "warning",
+                f"The error of the state {ours!r} grows over {steps} steps: {first:.1f} dB in the first quarter of "
+                f"them, {last:.1f} dB in the last.",
+                effect=50.0,
+                value=theirs,
+                float_value=ours,
+                where={"value": ours},
+                numbers={"steps": steps, "fall_db": first - last},
+            )
+
+
 def _chain(context: DataContext, items: Sequence[MeasuredActivation]) -> list[MeasuredActivation]:
     """Values of which each is computed from the one before within one step (at most 12 nodes apart)."""
     graph = context.files.float_model.graph
@@ -468,4 +491,5 @@ RULES = (
     coarse,
     outlier_channels,
     state_drift,
+    state_steps,
 )
