@@ -92,6 +92,18 @@ def test_a_step_axis_holds_sequences_that_run_beside_each_other(
     assert task.quant == pytest.approx(float(((y.reshape(-1) > 0.5) == labels.reshape(-1)).mean()))
 
 
+def test_groups_behind_a_run_time_quantizer_run_alone(
+    pair: tuple[Path, Path], audio: np.ndarray, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "d.npz", input=audio)
+    feeds = FeedOptions(constants={"sr": "16000"}, state=STATE)
+    report = visualquant.compare(*pair, data=DataOptions(str(tmp_path / "d.npz"), feeds=feeds, profile=False))
+    alone = {a.float_value: a.isolated["sqnr_db"] for a in report.activations if a.isolated}
+    convolutions = [name for name in alone if name.endswith("reparam_conv/Conv_output_0")]
+    assert len(convolutions) == 4 and min(alone[c] for c in convolutions) < 20  # one scale over unlike channels
+    assert not [n for r in report.runs for n in r.notes if "could not be run alone" in n]
+
+
 @pytest.mark.parametrize(
     ("options", "telling"),
     [

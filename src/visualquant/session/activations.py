@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,17 +12,16 @@ import numpy.typing as npt
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import Renamed, code_site, follow_renames, plan_taps, quantize, sites_by_value
+from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps
 from visualquant.core.activations import PairSums, RangeUse, StepSums
 from visualquant.core.alignment import Alignment
-from visualquant.core.graph import ValueId
 from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
 from visualquant.errors import CancelledError, InputError
 from visualquant.runtime.feeds import Batch, Feeder
-from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.states import States
+from visualquant.session.groups_alone import GroupsAlone
 from visualquant.session.pipeline import align_models, load_model
 
 Array = npt.NDArray[Any]
@@ -82,7 +80,7 @@ class _Job:
         self.notes: list[str] = []
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
-        self.isolated = self._isolated()
+        self.alone = GroupsAlone(float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].options)
 
     def batch(self, batch: Batch) -> None:
         """Runs one batch through the float model, the quantized one, and the groups alone."""
@@ -122,7 +120,9 @@ class _Job:
             if not event.value:
                 self._outputs(batch, float_outputs, event.outputs)
                 self.states.keep(float_outputs, event.outputs)
-        self._run_isolated(batch, floats)
+        for item, x, y in self.alone.run(self.measured, batch.float_feeds, floats):
+            item.isolated = item.isolated or PairSums()
+            item.isolated.update(x, y)
 
     def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
         named = {n: n for n in ours if n in theirs}
@@ -137,102 +137,6 @@ class _Job:
             self.kept[0].setdefault(name, []).append(x)
             self.kept[1].setdefault(other, []).append(y)
 
-    def _isolated(self) -> tuple[IsolatedModel, list[Part], dict[str, dict[str, tuple[str, QuantSite | None]]]] | None:
-        """The groups that can be cut out, and the float tap (or input) that feeds each of their inputs."""
-        graph, sites = self.quant_model.graph, sites_by_value(self.quant_model)
-        feeds = self._float_names()
-        parts, wiring = [], {}
-        for group in self.alignment.groups:
-            outputs = [p for p in self.pairs if p.group == group.id and p.float_tap is not None]
-            nodes = [n for n in group.quant_nodes if graph.nodes[n].parent is None]
-            if not outputs or not nodes or len(nodes) != len(group.quant_nodes):
-                continue
-            own = {out for n in nodes for out in graph.nodes[n].outputs if out is not None}
-            reads = {v for n in nodes for v in graph.nodes[n].inputs if v is not None and v not in own}
-            outside = [v for v in reads if graph.const(v) is None]
-            if any(v not in feeds for v in outside) or any(graph.nodes[n].bodies for n in nodes):
-                continue
-            given = [p for p in outputs if p.quant_value in own]
-            if not given:
-                continue
-            inputs = {}
-            for v in outside:
-                coded = code_site(graph, v, sites)
-                dtype = graph.values[v].dtype
-                if coded is not None and coded.params is not None:
-                    dtype = coded.params.code_type
-                inputs[graph.values[v].name] = "float32" if dtype is None else dtype.name
-            kinds = {n: "float" if k == "float32" else "double" if k == "float64" else k for n, k in inputs.items()}
-            parts.append(
-                Part(
-                    group.id, tuple(nodes), kinds, tuple(dict.fromkeys(graph.values[p.quant_value].name for p in given))
-                )
-            )
-            wiring[group.id] = {graph.values[v].name: (feeds[v], code_site(graph, v, sites)) for v in outside}
-        if not parts:
-            return None
-        try:
-            return IsolatedModel(self.runners[1].path, parts, self.runners[1].options), parts, wiring
-        except Exception as error:
-            self.notes.append(f"Groups could not be run alone: {error}")
-            return None
-
-    def _float_names(self) -> dict[ValueId, str]:
-        """The float tap, or the float input ("<input>NAME"), that holds the value of each quant value."""
-        graph = self.quant_model.graph
-        sites = sites_by_value(self.quant_model)
-        found: dict[ValueId, str] = {}
-        by_site: dict[int, str] = {}
-        for pair in self.pairs:
-            if pair.float_tap is None:
-                continue
-            found.setdefault(pair.quant_value, pair.float_tap)
-            if pair.site is not None:
-                by_site.setdefault(id(pair.site), pair.float_tap)
-        ours = self.float_model.graph
-        for mine, theirs in zip(ours.inputs, graph.inputs, strict=False):
-            name = "<input>" + ours.values[mine].name
-            found[theirs] = name
-            for node, _ in graph.readers_of(theirs):
-                for out in node.outputs:
-                    if out is not None and out in sites and sites[out].value == out:
-                        by_site[id(sites[out])] = name
-        for value, site in sites.items():
-            if id(site) in by_site:
-                found.setdefault(value, by_site[id(site)])
-        return found
-
-    def _run_isolated(self, batch: Batch, floats: dict[str, Array]) -> None:
-        if self.isolated is None:
-            return
-        model, parts, wiring = self.isolated
-        feeds: dict[tuple[str, str], Array] = {}
-        for part in parts:
-            for name, (source, site) in wiring[part.key].items():
-                array = batch.float_feeds.get(source[7:]) if source.startswith("<input>") else floats.get(source)
-                if array is None:
-                    return
-                feeds[part.key, name] = _as_input(array, part.inputs[name], site)
-        try:
-            found = model.run(feeds)
-        except Exception as error:
-            self.notes.append(f"Groups could not be run alone: {str(error)[:200]}")
-            self.isolated = None
-            return
-        graph, sites = self.quant_model.graph, sites_by_value(self.quant_model)
-        for item in self.measured:
-            name = graph.values[item.pair.quant_value].name
-            got = found.get((item.pair.group or "", name))
-            if got is None or item.pair.float_tap is None:
-                continue
-            x = floats[item.pair.float_tap]
-            coded = code_site(graph, item.pair.quant_value, sites)
-            value = dataclasses.replace(item.pair, params=None if coded is None else coded.params).value_of(got)
-            fitted = reconcile(x, value)
-            if fitted is not None:
-                item.isolated = item.isolated or PairSums()
-                item.isolated.update(x, fitted[0])
-
     def result(self, samples: int, notes: Sequence[str], steps: int) -> RunResult:
         """All that was gathered."""
         joined = tuple({n: _joined(a, steps) for n, a in side.items()} for side in self.kept)
@@ -243,7 +147,7 @@ class _Job:
             joined[1],
             samples,
             self.verified,
-            [*notes, *self.notes],
+            [*notes, *self.notes, *self.alone.notes],
             self.first_feeds,
             self.steps,
             self.states.outputs,
@@ -273,12 +177,3 @@ def _range_of(site: QuantSite | None) -> RangeUse | None:
     if site is None or site.params is None or limits is None or site.params.scale.size != 1:
         return None
     return RangeUse(limits[0], limits[1], abs(float(site.params.scale.reshape(-1)[0])))
-
-
-def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:
-    """A float array as what a group takes: codes are made by the site's own parameters."""
-    if site is not None and site.params is not None and site.params.code_type.is_integer:
-        made: Array = quantize(array, site.params).astype(site.params.code_type.numpy)
-        return made
-    with np.errstate(over="ignore", invalid="ignore"):  # what float16 can't hold becomes infinite, as it will there
-        return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))

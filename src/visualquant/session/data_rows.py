@@ -91,7 +91,9 @@ def output_rows(run: RunResult) -> tuple[OutputRow, ...]:
     """A row for each graph output."""
     rows = []
     for (ours, theirs), sums in run.outputs.items():
-        metrics = dict(sums.metrics()) | logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
+        metrics = dict(sums.metrics())
+        if ours not in run.states:
+            metrics |= logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
         steps = run.steps[ours, theirs].levels() if (ours, theirs) in run.steps else ()
         rows.append(OutputRow(RUN_ID, ours, theirs, metrics, steps, ours in run.states))
     return tuple(rows)
