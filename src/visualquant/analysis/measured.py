@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from visualquant.analysis.tap_plan import TapPair
 from visualquant.core.activations import PairSums, RangeUse, StepSums
+from visualquant.core.graph import ValueId
 
 Array = npt.NDArray[Any]
 SAMPLE_ROWS = 4
@@ -53,6 +54,19 @@ class MeasuredActivation:
             self.sample = np.array(x[:SAMPLE_ROWS])
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSite:
+    """A quantizer without a float counterpart: what enters it in the quantized model.
+
+    Attributes:
+        value: before the quantizer.
+        range_use: of it.
+    """
+
+    value: ValueId
+    range_use: RangeUse
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class RunResult:
     """Everything that a run over samples gave.
@@ -67,6 +81,7 @@ class RunResult:
         feeds: the quantized model's inputs of the first batch.
         steps: sums by step of a sequence, by (float output, quant output); empty where samples are no sequences.
         states: float outputs that are fed back.
+        sites: quantizers without a float counterpart.
         sequence_steps: of each sample along its step axis (axis 1 of the whole outputs); 0 without.
     """
 
@@ -81,6 +96,7 @@ class RunResult:
     steps: dict[tuple[str, str], StepSums] = dataclasses.field(default_factory=dict)
     states: frozenset[str] = frozenset()
     sequence_steps: int = 0
+    sites: list[MeasuredSite] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

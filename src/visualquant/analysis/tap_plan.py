@@ -18,6 +18,8 @@ from visualquant.core.trace import LAYOUT_OPS
 
 Array = npt.NDArray[Any]
 MAX_LAYOUT_OPS = 8
+INPUT = "<input>"
+"""Before the name of a float model's input, where a tap's name is expected: inputs are fed, not tapped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +50,13 @@ class TapPair:
 
     @property
     def observable(self) -> bool:
-        """True where both taps exist."""
-        return self.float_tap is not None and self.quant_tap is not None
+        """True where both taps exist, or inputs need none."""
+        return self.float_tap is not None and (self.quant_tap is not None or self.is_input)
+
+    @property
+    def is_input(self) -> bool:
+        """True for a graph input that is quantized at once."""
+        return self.float_tap is not None and self.float_tap.startswith(INPUT)
 
     def value_of(self, tapped: Array) -> Array:
         """The tapped array as float values: codes are dequantized as the runtime does, in float32."""
@@ -237,6 +244,45 @@ def plan_taps(
             before_quantizer=early,
         )
     return tuple(sorted(pairs.values(), key=lambda p: (p.depth, p.float_value, p.quant_value)))
+
+
+def plan_inputs(float_model: Model, quant_model: Model, partner: Mapping[str, str]) -> tuple[TapPair, ...]:
+    """A pair for each graph input that is quantized at once.
+
+    Args:
+        float_model: the reference.
+        quant_model: its counterpart.
+        partner: float input by quant input.
+    """
+    ours = {float_model.graph.values[v].name: v for v in float_model.graph.inputs}
+    behind = sites_behind(quant_model)
+    found = []
+    for theirs in quant_model.graph.inputs:
+        site, name = behind.get(theirs), partner.get(quant_model.graph.values[theirs].name)
+        if site is not None and site.params is not None and site.params.code_type.is_integer and name in ours:
+            after = site.value if site.dequantized is None else site.dequantized
+            found.append(TapPair(ours[name], after, None, -1, INPUT + name, None, site.params, site, None, True))
+    return tuple(found)
+
+
+def unpaired_sites(quant_model: Model, pairs: Collection[TapPair]) -> dict[ValueId, QuantSite]:
+    """The site behind each value that a QuantizeLinear takes and that no pair covers.
+
+    Such values stand inside what is one operator in the float model (a HardSwish function, say): their ranges can
+    still be seen in the quantized model itself.
+    """
+    covered = {id(p.site) for p in pairs if p.site is not None}
+    behind = sites_behind(quant_model)
+    return {
+        v: s
+        for v, s in behind.items()
+        if id(s) not in covered
+        and s.params is not None
+        and s.params.code_type.is_integer
+        and s.params.scale.size == 1
+        and quant_model.graph.producer_of(v) is not None
+        and not quant_model.graph.values[v].scope
+    }
 
 
 def _quant_tap(

@@ -290,7 +290,7 @@ class ActivationRow:
     """One value on both sides, over all samples.
 
     Attributes:
-        depth: place in the dataflow order of the float graph.
+        depth: place in the dataflow order of the float graph; -1 for graph inputs, which belong to no group.
         cumulative: the whole quantized model against the float model.
         isolated: the group alone, fed with float values.
         range_float: observed; range_quant: of the quantizer's codes.
@@ -298,11 +298,11 @@ class ActivationRow:
     """
 
     run: str
-    group: str | None
     float_value: str
     quant_value: str
     samples: int
     depth: int
+    group: str | None = None
     cumulative: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     isolated: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     range_float: tuple[Number, Number] | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy.typing as npt
 
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
-from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import Renamed, follow_renames, plan_taps
+from visualquant.analysis.measured import MeasuredActivation, MeasuredSite, RunResult
+from visualquant.analysis.tap_plan import INPUT, Renamed, follow_renames, plan_inputs, plan_taps, unpaired_sites
 from visualquant.core.activations import PairSums, RangeUse, StepSums
 from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
@@ -44,16 +45,17 @@ def run_and_measure(
         InputError: a model fails on the samples.
     """
     states = States(feeder.options.state, feeder.partner, runners[0].outputs, runners[1].outputs)
-    job = _Job(float_model, quant_model, alignment, runners, states)
-    done = 0
-    for batch in feeder.batches():
-        if cancel is not None and cancel():
-            raise CancelledError("Stopped before all samples were run.")
-        job.batch(batch)
-        done = batch.samples.stop
-        if progress is not None:
-            progress(done, feeder.count)
-    return job.result(done, feeder.notes, feeder.steps)
+    with contextlib.ExitStack() as stack:
+        job = _Job(float_model, quant_model, alignment, runners, feeder.partner, states, stack)
+        done = 0
+        for batch in feeder.batches():
+            if cancel is not None and cancel():
+                raise CancelledError("Stopped before all samples were run.")
+            job.batch(batch)
+            done = batch.samples.stop
+            if progress is not None:
+                progress(done, feeder.count)
+        return job.result(done, feeder.notes, feeder.steps)
 
 
 class _Job:
@@ -63,15 +65,19 @@ class _Job:
         quant_model: Model,
         alignment: Alignment,
         runners: tuple[LocalRunner, LocalRunner],
+        partner: Mapping[str, str],
         states: States,
+        stack: contextlib.ExitStack,
     ) -> None:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
         self.runners = runners
         names = [{out for n in r.optimised().graph.node for out in n.output if out} for r in runners]
         renamed = _renamed(quant_model, runners[1])
-        self.pairs = plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
+        self.partner = partner
+        self.pairs = plan_inputs(float_model, quant_model, partner)
+        self.pairs += plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
         self.measured = [MeasuredActivation(p, PairSums(), range_use=_range_of(p.site)) for p in self.pairs]
-        self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None}
+        self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None and not p.is_input}
         self.quant_taps = {p.quant_tap for p in self.pairs if p.observable and p.quant_tap is not None}
         self.outputs: dict[tuple[str, str], PairSums] = {}
         self.kept: tuple[dict[str, list[Array]], dict[str, list[Array]]] = ({}, {})
@@ -80,6 +86,7 @@ class _Job:
         self.notes: list[str] = []
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
+        self._plan_sites(stack)
         self.alone = GroupsAlone(float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].options)
 
     def batch(self, batch: Batch) -> None:
@@ -92,7 +99,7 @@ class _Job:
             ):
                 self.verified[name] = runner.taps_are_neutral(feeds, taps)
             self.first_feeds = dict(batch.quant_feeds)
-        floats: dict[str, Array] = {}
+        floats = self._inputs(batch)
         for event in self.runners[0].tap([(batch.samples, batch.float_feeds)], self.float_taps):
             if event.value:
                 floats[event.value] = event.array
@@ -120,9 +127,41 @@ class _Job:
             if not event.value:
                 self._outputs(batch, float_outputs, event.outputs)
                 self.states.keep(float_outputs, event.outputs)
+        if self.sites:
+            for event in self.as_written.tap([(batch.samples, batch.quant_feeds)], set(self.sites)):
+                if event.value in self.sites:
+                    self.sites[event.value].range_use.update(event.array)
         for item, x, y in self.alone.run(self.measured, batch.float_feeds, floats):
             item.isolated = item.isolated or PairSums()
             item.isolated.update(x, y)
+
+    def _plan_sites(self, stack: contextlib.ExitStack) -> None:
+        """Quantizers without a float counterpart are seen in the quantized model, run as it is written."""
+        values = unpaired_sites(self.quant_model, self.pairs)
+        self.sites = {
+            self.quant_model.graph.values[v].name: MeasuredSite(v, use)
+            for v, site in values.items()
+            if (use := _range_of(site)) is not None
+        }
+        if self.sites:
+            runner = self.runners[1]
+            options = dataclasses.replace(runner.options, level="none")
+            self.as_written = stack.enter_context(LocalRunner(runner.path, options))
+            made = {out for n in self.as_written.optimised().graph.node for out in n.output}
+            self.sites = {name: site for name, site in self.sites.items() if name in made}
+
+    def _inputs(self, batch: Batch) -> dict[str, Array]:
+        """The float model's inputs by the names that taps have; what quantizing them at once costs is noted."""
+        theirs = {ours: name for name, ours in self.partner.items()}
+        for item in self.measured:
+            if not item.pair.is_input or item.pair.float_tap is None:
+                continue
+            name = item.pair.float_tap.removeprefix(INPUT)
+            x = batch.float_feeds[name]
+            found = reconcile(x, batch.quant_feeds[theirs[name]])
+            if found is not None:
+                item.cumulative.update(x, item.pair.value_of(found[0]))
+        return {INPUT + name: array for name, array in batch.float_feeds.items()}
 
     def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
         named = {n: n for n in ours if n in theirs}
@@ -152,6 +191,7 @@ class _Job:
             self.steps,
             self.states.outputs,
             steps,
+            list(self.sites.values()),
         )
 
 

@@ -10,7 +10,7 @@ from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.measured import DataFacts, RunResult
 from visualquant.analysis.tasks import decide, logit_metrics, task_row
 from visualquant.core.model import Model
-from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, OutputRow, RunRow, TaskRow
+from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, Number, OutputRow, RunRow, TaskRow
 from visualquant.core.taps import Profile
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.samples import SampleFile
@@ -91,7 +91,7 @@ def output_rows(run: RunResult) -> tuple[OutputRow, ...]:
     """A row for each graph output."""
     rows = []
     for (ours, theirs), sums in run.outputs.items():
-        metrics = dict(sums.metrics())
+        metrics: dict[str, Number] = dict(sums.metrics())
         if ours not in run.states:
             metrics |= logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
         steps = run.steps[ours, theirs].levels() if (ours, theirs) in run.steps else ()

@@ -13,7 +13,7 @@ import onnx
 
 from visualquant.analysis.layouts import reconcile
 from visualquant.analysis.measured import MeasuredActivation
-from visualquant.analysis.tap_plan import TapPair, code_site, quantize, sites_by_value
+from visualquant.analysis.tap_plan import INPUT, TapPair, code_site, quantize, sites_by_value
 from visualquant.core.alignment import Alignment, MatchGroup
 from visualquant.core.graph import NodeId, ValueId
 from visualquant.core.model import Model
@@ -24,7 +24,6 @@ from visualquant.runtime.isolated import IsolatedModel, Part
 Array = npt.NDArray[Any]
 # Codes whose parameters exist only at run time can't be made here: the node that makes them goes along.
 RUN_TIME_QUANTIZERS = frozenset({"DynamicQuantizeLinear"})
-_INPUT = "<input>"
 _RUNTIME_SPELLING = {"float32": "float", "float64": "double"}
 
 
@@ -85,7 +84,7 @@ class GroupsAlone:
                     by_site.setdefault(id(pair.site), pair.float_tap)
         ours = self._float_model.graph
         for mine, theirs in zip(ours.inputs, graph.inputs, strict=False):
-            name = _INPUT + ours.values[mine].name
+            name = INPUT + ours.values[mine].name
             found[theirs] = name
             for node, _ in graph.readers_of(theirs):
                 for out in node.outputs:
@@ -228,8 +227,8 @@ class GroupsAlone:
 
 
 def _source(feed: _Feed, float_feeds: Mapping[str, Array], floats: Mapping[str, Array]) -> Array | None:
-    if feed.source.startswith(_INPUT):
-        return float_feeds.get(feed.source.removeprefix(_INPUT))
+    if feed.source.startswith(INPUT):
+        return float_feeds.get(feed.source.removeprefix(INPUT))
     return floats.get(feed.source)
 
 
