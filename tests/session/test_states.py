@@ -12,6 +12,7 @@ import visualquant
 from visualquant.cli.main import run
 from visualquant.core.activations import PairSums, StepSums
 from visualquant.core.report import OutputRow, Report
+from visualquant.kernels.pair_sums import add_pair
 from visualquant.runtime.feeds import FeedOptions
 from visualquant.session.with_data import DataOptions
 
@@ -133,8 +134,8 @@ def test_many_steps_are_kept_in_few_ranges() -> None:
     y = x + rng.normal(size=x.shape) * 0.1
     sums, whole = StepSums(limit=8), PairSums()
     for step in range(100):
-        sums.update(step, x[step], y[step])
-        whole.update(x[step], y[step])
+        add_pair(sums.at(step), x[step], y[step])
+        add_pair(whole, x[step], y[step])
     assert sums.width == 16 and len(sums.ranges) == 7
     joined = PairSums()
     for one in sums.ranges:

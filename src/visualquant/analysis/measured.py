@@ -12,6 +12,7 @@ import numpy.typing as npt
 from visualquant.analysis.tap_plan import TapPair
 from visualquant.core.activations import PairSums, RangeUse, StepSums
 from visualquant.core.graph import ValueId
+from visualquant.kernels.pair_sums import add_range, finite_extrema
 
 Array = npt.NDArray[Any]
 SAMPLE_ROWS = 4
@@ -45,11 +46,13 @@ class MeasuredActivation:
     def see(self, x: Array) -> None:
         """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""
         if self.range_use is not None:
-            self.range_use.update(x)
-        if x.dtype.kind == "f":
-            good = np.isfinite(x)
-            self.low = min(self.low, float(x.min(where=good, initial=math.inf)))
-            self.high = max(self.high, float(x.max(where=good, initial=-math.inf)))
+            add_range(self.range_use, x)
+            low, high = self.range_use.seen_low, self.range_use.seen_high
+        elif x.dtype.kind == "f":
+            low, high = finite_extrema(x)
+        else:
+            low, high = math.inf, -math.inf
+        self.low, self.high = min(self.low, low), max(self.high, high)
         if self.sample is None and x.ndim:
             self.sample = np.array(x[:SAMPLE_ROWS])
 

@@ -15,6 +15,7 @@ from visualquant.core.model import Model
 from visualquant.core.operators import QUANTIZE_OPS
 from visualquant.core.quant import QuantParams, QuantSite, code_limits
 from visualquant.core.trace import LAYOUT_OPS
+from visualquant.kernels.codes import from_codes, to_codes
 
 Array = npt.NDArray[Any]
 MAX_LAYOUT_OPS = 8
@@ -69,12 +70,8 @@ class TapPair:
 
 def quantize(x: Array, params: QuantParams) -> npt.NDArray[np.int32]:
     """saturate(round_half_even(x / scale) + zero_point) in float32, as QuantizeLinear; NaN becomes code 0."""
-    low, high = code_limits(params) or (-128, 127)
-    zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.float32), x.shape)
-    with np.errstate(all="ignore"):
-        codes = np.rint(x.astype(np.float32) / params.broadcast(params.scale, x.shape).astype(np.float32)) + zero
-    out: npt.NDArray[np.int32] = np.nan_to_num(np.clip(codes, low, high)).astype(np.int32)
-    return out
+    scale = params.broadcast(params.scale, x.shape)
+    return to_codes(x, scale, _zero_point(params, scale, x.shape), code_limits(params) or (-128, 127))
 
 
 def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
@@ -82,15 +79,20 @@ def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
 
     The runtime may turn int8 codes into uint8 (shifted by half the range) or back: the tapped type decides.
     """
-    zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.int32), codes.shape)
+    scale = params.broadcast(params.scale, codes.shape)
+    zero = _zero_point(params, scale, codes.shape)
     half = 1 << (8 * codes.dtype.itemsize - 1) if codes.dtype.itemsize < 4 else 0
     if codes.dtype.kind == "u" and params.code_type.kind == "int":
         zero = zero + half
     elif codes.dtype.kind == "i" and params.code_type.kind == "uint":
         zero = zero - half
-    scale = params.broadcast(params.scale, codes.shape).astype(np.float32)
-    out: npt.NDArray[np.float32] = (codes.astype(np.int32) - zero).astype(np.float32) * scale
-    return out
+    return from_codes(codes, scale, zero)
+
+
+def _zero_point(params: QuantParams, scale: Array, shape: tuple[int, ...]) -> Array:
+    if params.zero_point is None:
+        return np.zeros(scale.shape, np.int32)
+    return np.broadcast_to(params.broadcast(params.zero_point.astype(np.int32), shape), scale.shape)
 
 
 def sites_by_value(model: Model) -> dict[ValueId, QuantSite]:

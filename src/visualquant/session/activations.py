@@ -19,6 +19,7 @@ from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
 from visualquant.errors import CancelledError, InputError
+from visualquant.kernels.pair_sums import add_pair, add_range
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.states import States
@@ -118,9 +119,9 @@ class _Job:
                 if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
                     item.reason = "only codes without a known scale exist in the graph that runs"
                     continue
-                found = reconcile(x, item.pair.value_of(event.array))
+                found = reconcile(x, item.pair.value_of(event.array), item.layout)
                 if found is not None:
-                    item.cumulative.update(x, found[0])
+                    add_pair(item.cumulative, x, found[0])
                     item.layout = found[1] or item.layout
                 else:
                     item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
@@ -130,10 +131,10 @@ class _Job:
         if self.sites:
             for event in self.as_written.tap([(batch.samples, batch.quant_feeds)], set(self.sites)):
                 if event.value in self.sites:
-                    self.sites[event.value].range_use.update(event.array)
+                    add_range(self.sites[event.value].range_use, event.array)
         for item, x, y in self.alone.run(self.measured, batch.float_feeds, floats):
             item.isolated = item.isolated or PairSums()
-            item.isolated.update(x, y)
+            add_pair(item.isolated, x, y)
 
     def _plan_sites(self, stack: contextlib.ExitStack) -> None:
         """Quantizers without a float counterpart are seen in the quantized model, run as it is written."""
@@ -160,7 +161,7 @@ class _Job:
             x = batch.float_feeds[name]
             found = reconcile(x, batch.quant_feeds[theirs[name]])
             if found is not None:
-                item.cumulative.update(x, item.pair.value_of(found[0]))
+                add_pair(item.cumulative, x, item.pair.value_of(found[0]))
         return {INPUT + name: array for name, array in batch.float_feeds.items()}
 
     def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
@@ -170,9 +171,9 @@ class _Job:
             x, y = ours[name], theirs[other]
             found = reconcile(x, y) if x.dtype.kind in "fiu" and y.dtype.kind in "fiu" else None
             if found is not None:
-                self.outputs.setdefault((name, other), PairSums()).update(x, found[0])
+                add_pair(self.outputs.setdefault((name, other), PairSums()), x, found[0])
                 if batch.steps > 1:
-                    self.steps.setdefault((name, other), StepSums()).update(batch.step, x, found[0])
+                    add_pair(self.steps.setdefault((name, other), StepSums()).at(batch.step), x, found[0])
             self.kept[0].setdefault(name, []).append(x)
             self.kept[1].setdefault(other, []).append(y)
 

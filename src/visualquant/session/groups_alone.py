@@ -157,7 +157,7 @@ class GroupsAlone:
                     x = floats[item.pair.float_tap or ""]
                     coded = code_site(self._model.graph, item.pair.quant_value, self._sites)
                     pair = dataclasses.replace(item.pair, params=None if coded is None else coded.params)
-                    fitted = reconcile(x, pair.value_of(got))
+                    fitted = reconcile(x, pair.value_of(got), item.layout)
                     if fitted is not None:
                         yield item, x, fitted[0]
 
