@@ -45,10 +45,11 @@ def test_a_weight_per_channel(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["ort_qop_u8s8_pc", "ort_dyn_u8w", "ort_qdq_a8w4_pc", "ort_nbits4_b32_sym", "modelopt_fp8"]
+    "file", ["ort_qop_u8s8_pc", "ort_dyn_u8w", "ort_qdq_a8w4_pc", "../mnist_vit/ort_nbits4_b32_sym", "modelopt_fp8"]
 )
 def test_schemes(file: str, folder: Path) -> None:
-    paths = folder / "fp32.onnx", folder / f"{file}.onnx"
+    quant_path = (folder / f"{file}.onnx").resolve()
+    paths = quant_path.parent / "fp32.onnx", quant_path
     models = load_model(paths[0]), load_model(paths[1])
     names = [p.value for p in paired_arrays(*models, align_models(*models)) if p.role == "weight" and p.arrays()[2]]
     found = explain_value(*paths, names[0])
