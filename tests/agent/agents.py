@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -11,6 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+import pytest
+
+from visualquant.runtime.connect import Access
+
+
+def haswell() -> tuple[str, ...]:
+    """What makes a command run on an emulated x86 processor without VNNI; skips the test where there is no qemu."""
+    if shutil.which("qemu-x86_64-static") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no qemu-x86_64-static: install qemu-user-static")
+        pytest.skip("no qemu-x86_64-static (Debian package qemu-user-static)")
+    return "qemu-x86_64-static", "-cpu", "Haswell"
 
 
 class AgentProcess:
@@ -68,3 +84,45 @@ class AgentProcess:
         self._reader.join(timeout=10)
         assert self.process.stderr is not None
         self.process.stderr.close()
+
+
+class Certificates:
+    """A certificate authority, a server and a client, made by openssl.
+
+    Attributes:
+        ca, client_certificate, client_key: PEM files.
+        fingerprint: SHA-256 of the server's certificate.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.ca = self._self_signed("ca")
+        self.server_certificate, self.server_key = self._signed("server"), folder / "server.key"
+        self.client_certificate, self.client_key = self._signed("client"), folder / "client.key"
+        der = ssl.PEM_cert_to_DER_cert(self.server_certificate.read_text())
+        self.fingerprint = hashlib.sha256(der).hexdigest()
+        self.server_options = (
+            *("--tls-cert", str(self.server_certificate), "--tls-key", str(self.server_key)),
+            *("--client-ca", str(self.ca)),
+        )
+
+    def access(self, address: str) -> Access:
+        return Access(address, ca=self.ca, certificate=self.client_certificate, key=self.client_key)
+
+    def _self_signed(self, name: str) -> Path:
+        self._openssl("req", "-x509", "-days", "2", "-subj", f"/CN={name}", *self._new_key(name), "-out", f"{name}.pem")
+        return self._folder / f"{name}.pem"
+
+    def _signed(self, name: str) -> Path:
+        (self._folder / f"{name}.ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        self._openssl("req", "-subj", f"/CN={name}", *self._new_key(name), "-out", f"{name}.csr")
+        by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{name}.ext")
+        self._openssl("x509", "-req", "-days", "2", "-in", f"{name}.csr", *by, "-out", f"{name}.pem")
+        return self._folder / f"{name}.pem"
+
+    def _new_key(self, name: str) -> tuple[str, ...]:
+        return "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key"
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self._folder, check=True, capture_output=True)

@@ -51,9 +51,6 @@ class LocalRunner(Runner):
         self._segments.clear()
         super().close()
 
-    def __enter__(self) -> LocalRunner:
-        return self
-
     def _types(self) -> dict[str, str]:
         if self._value_types is None:
             model = onnx.ModelProto()

@@ -89,9 +89,6 @@ class RemoteRunner(Runner):
         self.outputs = tuple(o.name for o in graph.outputs)
         self._value_types = {v.name: v.type for v in graph.values}
 
-    def __enter__(self) -> RemoteRunner:
-        return self
-
     def close(self) -> None:
         """Ends what runs on the device; the device stays connected."""
         self._drop_stream()

@@ -8,7 +8,7 @@ import dataclasses
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +104,9 @@ class Runner(abc.ABC):
     def close(self) -> None:
         """Frees sessions and temporary files."""
         self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
