@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from visualquant.cli.device_options import access_options, take_access
 from visualquant.core.report import Report
 from visualquant.errors import UsageError
 
 if TYPE_CHECKING:
+    from visualquant.session.devices import DeviceOptions
     from visualquant.session.with_data import DataOptions
 
+PARTIAL = 4
 
 # Options without a default that say nothing without samples, and how users spell them where that differs.
 _NEED_DATA = (
@@ -50,6 +53,9 @@ _SPELLED = {"limit": "samples", "constants": "set"}
 @click.option("--channel-order", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", show_default=True)
 @click.option("--layout", type=click.Choice(["nchw", "nhwc"]), default="nchw", show_default=True)
 @click.option("--memory", metavar="SIZE", help="Growth allowed for runs, e.g. 512MB.")
+@click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
+@click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
+@access_options
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
 def command(
     float_model: Path,
@@ -70,7 +76,10 @@ def command(
 
     With several QUANT files one table holds them side by side, a row a toolchain.
 
-    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 130 interrupted.
+    With --device the quantized model runs on a board (see `visualquant device`), beside this host's own run.
+
+    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 3 device or network failure; 4 partial;
+    130 interrupted.
     """
     from visualquant.cli.output import write_json
     from visualquant.cli.progress import Progressbar
@@ -82,6 +91,7 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
+    devices = _devices(data_options)
     data = _data(data_options)
     if (pins is not None or encodings is not None) and len(quant_models) > 1:
         raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
@@ -98,6 +108,7 @@ def command(
                 progress=bar.stage,
                 command=f"compare {float_model.name} {' '.join(p.name for p in quant_models)}",
                 data=data,
+                devices=devices,
                 pins=pins,
                 encodings=encodings,
                 float_model=loaded,
@@ -117,7 +128,19 @@ def command(
         from visualquant.reports.terminal import render
 
         render(report, top=top, fusions=fusions)
-    return _gate(report, fail_below_sqnr)
+    return PARTIAL if report.status == "partial" else _gate(report, fail_below_sqnr)
+
+
+def _devices(given: dict[str, Any]) -> DeviceOptions | None:
+    """Where the quantized model runs; the options are removed. None for this host alone."""
+    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    if not where:
+        return None
+    if given["data"] is None:
+        raise UsageError("--device needs --data: samples to run there and here.")
+    from visualquant.session.devices import DeviceOptions, spool_folder
+
+    return DeviceOptions(tuple(access(w) for w in where), None if fresh else spool_folder())
 
 
 def _data(given: dict[str, Any]) -> DataOptions | None:

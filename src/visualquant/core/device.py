@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+OFF_BY = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,3 +81,88 @@ class DeviceModels:
     models: tuple[DeviceModel, ...]
     used_bytes: int
     quota_bytes: int
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class CodeDifference:
+    """One value's integer codes on host and device, element by element; sums, so batches do not matter.
+
+    Attributes:
+        value: name in the graph that ran.
+        elements: compared.
+        off_by: [OFF_BY] counts of distance 1, 2, ...; the last counts everything beyond.
+        largest: distance in codes.
+    """
+
+    value: str
+    elements: int = 0
+    off_by: npt.NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros(OFF_BY, np.int64))
+    largest: int = 0
+
+    def update(self, host: npt.NDArray[Any], device: npt.NDArray[Any]) -> None:
+        """Adds one batch; both have one integer type and shape."""
+        self.elements += host.size
+        unlike = host != device
+        if not unlike.any():
+            return
+        distance = np.abs(host[unlike].astype(np.int64) - device[unlike].astype(np.int64))
+        self.largest = max(self.largest, int(distance.max()))
+        self.off_by += np.bincount(np.minimum(distance, OFF_BY) - 1, minlength=OFF_BY)
+
+    @property
+    def differing(self) -> int:
+        """Elements that differ."""
+        return int(self.off_by.sum())
+
+    @property
+    def share(self) -> float:
+        """Share of elements that differ."""
+        return self.differing / self.elements if self.elements else 0.0
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class DeviceComparison:
+    """This host and one device on the same inputs.
+
+    Attributes:
+        name: as the device was addressed.
+        host_machine, host_features, host_runtime: of this host.
+        info: of the device.
+        differences: by value, in the order of the graph; integer codes only.
+        why_not: why nothing could be compared, or empty.
+    """
+
+    name: str
+    host_machine: str
+    host_features: tuple[str, ...]
+    host_runtime: str
+    info: DeviceInfo
+    differences: dict[str, CodeDifference] = dataclasses.field(default_factory=dict)
+    why_not: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Codes compared."""
+        return sum(d.elements for d in self.differences.values())
+
+    @property
+    def off_by(self) -> npt.NDArray[np.int64]:
+        """Counts over all values."""
+        total = np.zeros(OFF_BY, np.int64)
+        for item in self.differences.values():
+            total += item.off_by
+        return total
+
+    @property
+    def share(self) -> float:
+        """Share of all codes that differ."""
+        return int(self.off_by.sum()) / self.elements if self.elements else 0.0
+
+    @property
+    def largest(self) -> int:
+        """Largest distance in codes."""
+        return max((d.largest for d in self.differences.values()), default=0)
+
+    def first(self, share: float) -> CodeDifference | None:
+        """The first value of which more than a share differs."""
+        return next((d for d in self.differences.values() if d.share > share), None)

@@ -62,6 +62,11 @@ class Access:
         return self.ca is not None or self.fingerprint is not None
 
 
+def default_port() -> int:
+    """The port on which agents listen unless told otherwise."""
+    return DEFAULT_PORT
+
+
 class Connection:
     """A channel to an agent, and the tunnel that it may need; use as a context.
 

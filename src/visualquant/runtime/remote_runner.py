@@ -46,6 +46,8 @@ class RemoteRunner(Runner):
     that a broken connection cut short is run again; what had arrived of it is not emitted twice.
     """
 
+    kind = "device"
+
     def __init__(
         self,
         path: Path,

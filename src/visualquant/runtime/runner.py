@@ -8,7 +8,7 @@ import dataclasses
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from visualquant.runtime.segments import Segment, cut
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
+HOST_PROVIDER = "CPUExecutionProvider"
 OPTIMISED = "optimised.onnx"
 _ORT_TYPES = {
     "tensor(float)": np.float32,
@@ -62,8 +63,10 @@ class Runner(abc.ABC):
         notes: what a user should know ("refused with optimisation; run without").
         inputs: by name.
         outputs: names, in order.
+        kind: "local", or "device" where the model runs elsewhere.
     """
 
+    kind: ClassVar[Literal["local", "device"]] = "local"
     inputs: Mapping[str, InputInfo]
     outputs: tuple[str, ...]
 
@@ -75,6 +78,11 @@ class Runner(abc.ABC):
         self.notes: list[str] = []
         self._folder = tempfile.TemporaryDirectory(prefix="visualquant-")
         self._optimised: onnx.ModelProto | None = None
+
+    @property
+    def host_options(self) -> RunOptions:
+        """How this host runs pieces of the model: a device's provider need not exist here."""
+        return self.options if self.kind == "local" else dataclasses.replace(self.options, provider=HOST_PROVIDER)
 
     @abc.abstractmethod
     def run(self, feeds: Feeds) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
 from visualquant.errors import CancelledError, InputError
 from visualquant.runtime.feeds import Batch, Feeder
-from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.states import States
 from visualquant.session.groups_alone import GroupsAlone
 from visualquant.session.pipeline import align_models, load_model
@@ -31,7 +31,7 @@ def run_and_measure(
     float_model: Model,
     quant_model: Model,
     alignment: Alignment,
-    runners: tuple[LocalRunner, LocalRunner],
+    runners: tuple[Runner, Runner],
     feeder: Feeder,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -62,7 +62,7 @@ class _Job:
         float_model: Model,
         quant_model: Model,
         alignment: Alignment,
-        runners: tuple[LocalRunner, LocalRunner],
+        runners: tuple[Runner, Runner],
         states: States,
     ) -> None:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
@@ -80,7 +80,9 @@ class _Job:
         self.notes: list[str] = []
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
-        self.alone = GroupsAlone(float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].options)
+        self.alone = GroupsAlone(
+            float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].host_options
+        )
 
     def batch(self, batch: Batch) -> None:
         """Runs one batch through the float model, the quantized one, and the groups alone."""
@@ -155,7 +157,7 @@ class _Job:
         )
 
 
-def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
+def _renamed(quant_model: Model, runner: Runner) -> dict[object, Renamed]:
     """Where the values of the user's quantized graph are in the optimised one."""
     with contextlib.suppress(InputError):
         optimised = load_model(runner.optimised_path, data_root=runner.path.parent)
