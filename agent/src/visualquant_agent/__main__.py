@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import pkgutil
 import re
 import signal
 import sys
@@ -59,7 +60,33 @@ def parser() -> argparse.ArgumentParser:
     add("--allow-ep-context", action="store_true", help="allow EPContext nodes, which load compiled code")
     add("--reflection", action="store_true", help="tell what services there are (needs grpcio-reflection)")
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default: %(default)s")
+    unit = commands.add_parser("unit", help="print a systemd unit that starts the agent")
+    unit.add_argument("--user", action="store_true", help="for `systemctl --user`: without what needs root")
+    unit.add_argument("--options", default="", metavar="TEXT", help="further options of serve")
     return top
+
+
+def unit_text(executable: str, options: str = "", user: bool = False) -> str:
+    """The systemd unit. A user's unit keeps only what a user's manager can do."""
+    text = pkgutil.get_data("visualquant_agent", "visualquant-agent.service") or b""
+    lines = text.decode("utf-8").replace("@EXECUTABLE@ serve", f"{executable} serve {options}".strip()).splitlines()
+    if user:
+        keep = (
+            "ExecStart",
+            "Restart",
+            "TimeoutStop",
+            "KillSignal",
+            "NoNewPrivileges",
+            "UMask",
+            "LimitCORE",
+            "OOMPolicy",
+        )
+        start = lines.index("[Service]")
+        stop = lines.index("[Install]")
+        service = [line for line in lines[start + 1 : stop] if line.startswith(keep)]
+        lines = [*lines[:start], "[Service]", *service, "", "[Install]", "WantedBy=default.target"]
+        lines = [line for line in lines if not line.startswith("#")]
+    return "\n".join(lines) + "\n"
 
 
 def security_of(args: argparse.Namespace) -> Any:
@@ -86,6 +113,10 @@ def security_of(args: argparse.Namespace) -> Any:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Serves until SIGTERM or SIGINT. Exit codes: 0 stopped, 2 bad usage, 3 the address can't be used."""
     args = parser().parse_args(argv)
+    if args.command == "unit":
+        executable = f"{sys.executable} -m visualquant_agent"
+        print(unit_text(executable, args.options, args.user), end="")
+        return 0
     from visualquant_agent.auth import refusal
 
     try:
