@@ -46,6 +46,9 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.max_connection_idle_ms", 3_600_000),
+    # What an upload has on its way when it is cut is sent again: keep it small, whatever the link.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 20),
 )
 
 
