@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import json
@@ -12,14 +13,17 @@ import socket
 import tempfile
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Deque, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from visualquant_agent import device, engine, frames, memory, onnx_scan, profiling, summaries
 from visualquant_agent.limits import PIECE_BYTES, Refused
 from visualquant_agent.wire.v1 import agent_pb2
 
 BIG_BYTES = 1 << 30
+SUMMARY_THREADS = 4
+SUMMARIES_A_MESSAGE = 32
 
 
 def work(sock: socket.socket, *, alone: bool) -> None:
@@ -123,9 +127,13 @@ class Worker:
     def _run(self) -> None:
         for number, feeds in enumerate(self._batches()):
             seconds = [0.0]
-            for name, is_output, array in self._values(feeds, seconds):
-                self._emit(number, name, is_output, array)
-                del array
+            values = self._values(feeds, seconds)
+            if self.job["summary"]:
+                self._summarize(number, values)
+            else:
+                for name, is_output, array in values:
+                    self._emit(number, name, is_output, array)
+                    del array
             reply = agent_pb2.RunReply(
                 batch=number, end_of_batch=True, seconds=seconds[0], peak_bytes=self._peak()
             ).SerializeToString()
@@ -135,12 +143,34 @@ class Worker:
                 memory.give_back()
 
     def _emit(self, number: int, name: str, is_output: bool, array: Any) -> None:
-        if self.job["summary"] and not is_output:
-            summary = agent_pb2.TapSummary(name=name, **summaries.summarize(array, self.job["edges"].get(name)))
-            frames.send(self.sock, frames.REPLY, agent_pb2.RunReply(batch=number, summary=summary).SerializeToString())
-            return
         for parts in frames.pieces(name, array, agent_pb2.RunReply, batch=number, output=is_output):
             frames.send(self.sock, frames.REPLY, *parts)
+
+    def _summarize(self, number: int, values: Iterator[Tuple[str, bool, Any]]) -> None:
+        """Numbers of taps, made beside the run on idle cores; few wait, so few arrays are held."""
+        waiting: Deque[Tuple[str, futures.Future[Dict[str, Any]]]] = collections.deque()
+
+        done: List[agent_pb2.TapSummary] = []
+
+        def take_first() -> None:
+            name, future = waiting.popleft()
+            done.append(agent_pb2.TapSummary(name=name, **future.result()))
+            if len(done) >= SUMMARIES_A_MESSAGE or not waiting:
+                reply = agent_pb2.RunReply(batch=number, summary=done)
+                frames.send(self.sock, frames.REPLY, reply.SerializeToString())
+                done.clear()
+
+        with futures.ThreadPoolExecutor(min(os.cpu_count() or 1, SUMMARY_THREADS)) as pool:
+            for name, is_output, array in values:
+                if is_output:
+                    self._emit(number, name, True, array)
+                else:
+                    waiting.append((name, pool.submit(summaries.summarize, array, self.job["edges"].get(name))))
+                del array
+                if len(waiting) > 2 * SUMMARY_THREADS:
+                    take_first()
+            while waiting:
+                take_first()
 
     def _values(self, feeds: Dict[str, Any], seconds: List[float]) -> Iterator[Tuple[str, bool, Any]]:
         outputs = self.job["outputs"]

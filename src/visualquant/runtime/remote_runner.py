@@ -334,9 +334,10 @@ class _Stream:
                 data, reply = client.split_reply(message)
                 if reply.end_of_batch:
                     return
-                if reply.HasField("summary"):
-                    self._take(due, reply.summary.name, False)
-                    yield reply.summary.name, False, _numbers(reply.summary)
+                for summary in reply.summary:
+                    self._take(due, summary.name, False)
+                    yield summary.name, False, _numbers(summary)
+                if reply.summary:
                     continue
                 if reply.HasField("tensor"):
                     is_output = reply.output

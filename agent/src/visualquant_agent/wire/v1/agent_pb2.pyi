@@ -355,11 +355,11 @@ class RunReply(_message.Message):
     batch: int
     tensor: TensorHead
     output: bool
-    summary: TapSummary
+    summary: _containers.RepeatedCompositeFieldContainer[TapSummary]
     end_of_batch: bool
     seconds: float
     peak_bytes: int
-    def __init__(self, data: _Optional[bytes] = ..., batch: _Optional[int] = ..., tensor: _Optional[_Union[TensorHead, _Mapping]] = ..., output: bool = ..., summary: _Optional[_Union[TapSummary, _Mapping]] = ..., end_of_batch: bool = ..., seconds: _Optional[float] = ..., peak_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ..., batch: _Optional[int] = ..., tensor: _Optional[_Union[TensorHead, _Mapping]] = ..., output: bool = ..., summary: _Optional[_Iterable[_Union[TapSummary, _Mapping]]] = ..., end_of_batch: bool = ..., seconds: _Optional[float] = ..., peak_bytes: _Optional[int] = ...) -> None: ...
 
 class NodeTime(_message.Message):
     __slots__ = ("node", "op_type", "provider", "p50_us", "p90_us", "p99_us")
