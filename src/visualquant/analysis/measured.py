@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from visualquant.analysis.tap_plan import TapPair
 from visualquant.core.activations import PairSums, RangeUse, StepSums
+from visualquant.core.device import DeviceComparison
 from visualquant.core.graph import ValueId
 from visualquant.kernels.pair_sums import add_range, finite_extrema
 
@@ -113,6 +114,7 @@ class DataFacts:
         reused: samples that are in calibration and validation alike.
         refusal: why the quantized model could not be run at all, or None.
         fallback: why it ran unoptimised, or None.
+        devices: what differs between this host and each device on the same samples.
     """
 
     labels: Array | None = None
@@ -121,3 +123,4 @@ class DataFacts:
     reused: int = 0
     refusal: str | None = None
     fallback: str | None = None
+    devices: list[DeviceComparison] = dataclasses.field(default_factory=list)

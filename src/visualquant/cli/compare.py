@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from visualquant.cli.data_options import data_options, options_of
+from visualquant.cli.device_options import access_options, take_access
 from visualquant.core.report import Report
 from visualquant.errors import UsageError
+
+if TYPE_CHECKING:
+    from visualquant.session.devices import DeviceOptions
+
+PARTIAL = 4
 
 
 @click.command(name="compare")
@@ -26,6 +32,9 @@ from visualquant.errors import UsageError
 @click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
 @click.option("--encodings", type=click.Path(path_type=Path), help="AIMET encodings that belong to QUANT.")
 @data_options
+@click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
+@click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
+@access_options
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
 def command(
     float_model: Path,
@@ -46,7 +55,10 @@ def command(
 
     With several QUANT files one table holds them side by side, a row a toolchain.
 
-    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 130 interrupted.
+    With --device the quantized model runs on a board (see `visualquant device`), beside this host's own run.
+
+    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 3 device or network failure; 4 partial;
+    130 interrupted.
     """
     from visualquant.cli.output import write_json
     from visualquant.cli.progress import Progressbar
@@ -58,6 +70,7 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
+    devices = _devices(given)
     data = options_of(given)
     if (pins is not None or encodings is not None) and len(quant_models) > 1:
         raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
@@ -74,6 +87,7 @@ def command(
                 progress=bar.stage,
                 command=f"compare {float_model.name} {' '.join(p.name for p in quant_models)}",
                 data=data,
+                devices=devices,
                 pins=pins,
                 encodings=encodings,
                 float_model=loaded,
@@ -93,7 +107,19 @@ def command(
         from visualquant.reports.terminal import render
 
         render(report, top=top, fusions=fusions)
-    return _gate(report, fail_below_sqnr)
+    return PARTIAL if report.status == "partial" else _gate(report, fail_below_sqnr)
+
+
+def _devices(given: dict[str, Any]) -> DeviceOptions | None:
+    """Where the quantized model runs; the options are removed. None for this host alone."""
+    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    if not where:
+        return None
+    if given["data"] is None:
+        raise UsageError("--device needs --data: samples to run there and here.")
+    from visualquant.session.devices import DeviceOptions, spool_folder
+
+    return DeviceOptions(tuple(access(w) for w in where), None if fresh else spool_folder())
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

@@ -373,6 +373,36 @@ class TaskRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device that ran the quantized model, against this host on the same inputs.
+
+    Attributes:
+        run: id of its run.
+        name: as it was addressed.
+        machine, processor, features, runtime: as the device tells.
+        codes: integer activations compared with the host's, elements over all samples.
+        differing: share of them that differ; None where none was compared.
+        off_by: how many differ by 1, 2 and so on; the last counts everything beyond.
+        max_difference: in codes.
+        first: the first value in the order of the graph where more than 1 % of the codes differ.
+        complete: False where the device was lost before all samples were run.
+    """
+
+    run: str
+    name: str
+    machine: str = ""
+    processor: str = ""
+    features: tuple[str, ...] = ()
+    runtime: str = ""
+    codes: int = 0
+    differing: Real | None = None
+    off_by: tuple[int, ...] = ()
+    max_difference: int | None = None
+    first: str | None = None
+    complete: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class NodeTimeRow:
     """Time of one node of the graph that ran, in microseconds."""
 
@@ -542,6 +572,7 @@ class Report:
     outputs: tuple[OutputRow, ...] = ()
     task: tuple[TaskRow, ...] = ()
     latency: tuple[LatencyRow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
     compared: tuple[ComparedRow, ...] = ()
     timings: Mapping[str, Real] = dataclasses.field(default_factory=dict)
     status: Status = "complete"

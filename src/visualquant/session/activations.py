@@ -22,6 +22,7 @@ from visualquant.errors import CancelledError, InputError
 from visualquant.kernels.pair_sums import add_pair, add_range
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.states import States
 from visualquant.session.groups_alone import GroupsAlone
 from visualquant.session.pipeline import align_models, load_model
@@ -33,7 +34,7 @@ def run_and_measure(
     float_model: Model,
     quant_model: Model,
     alignment: Alignment,
-    runners: tuple[LocalRunner, LocalRunner],
+    runners: tuple[Runner, Runner],
     feeder: Feeder,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -65,7 +66,7 @@ class _Job:
         float_model: Model,
         quant_model: Model,
         alignment: Alignment,
-        runners: tuple[LocalRunner, LocalRunner],
+        runners: tuple[Runner, Runner],
         partner: Mapping[str, str],
         states: States,
         stack: contextlib.ExitStack,
@@ -88,7 +89,9 @@ class _Job:
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
         self._plan_sites(stack)
-        self.alone = GroupsAlone(float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].options)
+        self.alone = GroupsAlone(
+            float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].host_options
+        )
 
     def batch(self, batch: Batch) -> None:
         """Runs one batch through the float model, the quantized one, and the groups alone."""
@@ -146,7 +149,7 @@ class _Job:
         }
         if self.sites:
             runner = self.runners[1]
-            options = dataclasses.replace(runner.options, level="none")
+            options = dataclasses.replace(runner.host_options, level="none")
             self.as_written = stack.enter_context(LocalRunner(runner.path, options))
             made = {out for n in self.as_written.optimised().graph.node for out in n.output}
             self.sites = {name: site for name, site in self.sites.items() if name in made}
@@ -196,7 +199,7 @@ class _Job:
         )
 
 
-def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
+def _renamed(quant_model: Model, runner: Runner) -> dict[object, Renamed]:
     """Where the values of the user's quantized graph are in the optimised one."""
     with contextlib.suppress(InputError):
         optimised = load_model(runner.optimised_path, data_root=runner.path.parent)

@@ -12,7 +12,7 @@ from visualquant.analysis.tasks import decide, logit_metrics, task_row
 from visualquant.core.model import Model
 from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, Number, OutputRow, RunRow, TaskRow
 from visualquant.core.taps import Profile
-from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import SampleFile
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ CONVERSIONS = frozenset(
 RUN_ID = "r1"
 
 
-def run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: RunResult) -> tuple[RunRow, ...]:
+def run_rows(file: SampleFile, runners: tuple[Runner, Runner], run: RunResult) -> tuple[RunRow, ...]:
     """A row for each model that ran."""
     data: dict[str, Any] = {"file": file.name, "random": file.is_random}
     if file.preprocessing:
@@ -41,7 +41,7 @@ def run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: Ru
             RunRow(
                 id=key,
                 model="float" if name == "float" else "quant",
-                kind="local",
+                kind=runner.kind if name == "quant" else "local",
                 provider=runner.options.provider,
                 optimisation=runner.level,
                 threads=runner.options.threads,

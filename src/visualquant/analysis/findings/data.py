@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from visualquant.analysis.findings.context import Context, Draft, label
+from visualquant.analysis.findings.device import device_differs
 from visualquant.analysis.measured import SAMPLE_ROWS, Array, DataFacts, MeasuredActivation, RunResult
 from visualquant.analysis.saturation import saturating_share
 from visualquant.analysis.settings import exclude_setting
@@ -511,4 +512,5 @@ RULES = (
     outlier_channels,
     state_drift,
     state_steps,
+    device_differs,
 )
