@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-FEW_ROWS = 4
+FEW_ROWS, CORNER = 4, 32
 
 
 def reconcile(x: Array, y: Array, known: str | None = None) -> tuple[Array, str | None] | None:
@@ -32,11 +32,11 @@ def reconcile(x: Array, y: Array, known: str | None = None) -> tuple[Array, str 
         orders = [p for p in itertools.permutations(range(y.ndim)) if tuple(y.shape[k] for k in p) == x.shape]
         again = [p for p in orders if known == f"transposed {list(p)}"]
         if orders:
-            # NOTE: the first few rows tell as much as all of them
-            few = x[:FEW_ROWS]
+            # NOTE: a corner tells as much as all of it
+            corner = (slice(0, FEW_ROWS), *(slice(0, CORNER) for _ in x.shape[1:]))
             best = (again or orders)[0]
             if len(orders) > 1 and not again:
-                best = max(orders, key=lambda p: _correlation(few, y.transpose(p)[:FEW_ROWS]))
+                best = max(orders, key=lambda p: _correlation(x[corner], y.transpose(p)[corner]))
             return y.transpose(best), f"transposed {list(best)}"
     return y.reshape(x.shape), "reshaped"
 

@@ -17,6 +17,7 @@ from visualquant.kernels.pair_sums import add_range, finite_extrema
 
 Array = npt.NDArray[Any]
 SAMPLE_ROWS = 4
+SAMPLE_ELEMENTS = 1 << 16
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -55,7 +56,15 @@ class MeasuredActivation:
             low, high = math.inf, -math.inf
         self.low, self.high = min(self.low, low), max(self.high, high)
         if self.sample is None and x.ndim:
-            self.sample = np.array(x[:SAMPLE_ROWS])
+            self.sample = few_rows(x)
+
+
+def few_rows(x: Array) -> Array:
+    """A copy of the first samples; of large tensors only the first elements of the axes behind the second one."""
+    rows = x[:SAMPLE_ROWS]
+    while rows.size > SAMPLE_ELEMENTS and max(rows.shape[2:], default=1) > 1:
+        rows = rows[(slice(None), slice(None), *(slice(0, (n + 1) // 2) for n in rows.shape[2:]))]
+    return np.array(rows)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

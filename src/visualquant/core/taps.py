@@ -29,6 +29,11 @@ class RunOptions:
     provider: str = "CPUExecutionProvider"
     memory_bytes: int | None = None
 
+    @property
+    def portion_bytes(self) -> int | None:
+        """What tapped tensors may take at once: a twelfth, since weights and copies on their way take the rest."""
+        return None if self.memory_bytes is None else max(self.memory_bytes // 12, 1 << 20)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TapEvent:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from visualquant.core.taps import RunOptions
+from visualquant.core.taps import Level, RunOptions
 from visualquant.runtime.segments import ELEMENT_NUMBERS
 from visualquant.runtime.sessions import make_session
 
@@ -74,7 +74,9 @@ class IsolatedModel:
         out.opset_import.extend(model.opset_import)
         out.functions.extend(model.functions)
         out.graph.CopyFrom(graph)
-        self._session = make_session(out.SerializeToString(), options, level="basic")
+        # NOTE: "basic" folds dequantized weights, four times as large: not where memory is bounded
+        level: Level = "basic" if options.memory_bytes is None else "none"
+        self._session = make_session(out.SerializeToString(), options, level=level)
         self._outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[tuple[str, str], Array]) -> dict[tuple[str, str], Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from visualquant.core.taps import Level, NodeTime, Profile, RunOptions, TapEvent
 from visualquant.runtime.runner import Array, Feeds, InputInfo, Runner
 from visualquant.runtime.segments import Segment
 from visualquant.runtime.sessions import FailedRunError, RefusedError, make_session
-from visualquant_agent import engine, profiling
+from visualquant_agent import engine, memory, profiling
 
 
 class LocalRunner(Runner):
@@ -26,10 +27,12 @@ class LocalRunner(Runner):
             RefusedError: the runtime refuses the file at every level.
         """
         super().__init__(path, options)
+        if options.memory_bytes is not None:
+            memory.keep_no_spare()
         self._value_types: dict[str, str] | None = None
         self._segments: dict[tuple[str, ...], list[tuple[Any, Segment]]] = {}
         try:
-            self._plain = self._open()
+            self._plain: Any = self._open()
         except BaseException:
             self._folder.cleanup()
             raise
@@ -53,14 +56,20 @@ class LocalRunner(Runner):
 
     def _types(self) -> dict[str, str]:
         if self._value_types is None:
-            model = onnx.ModelProto()
-            model.CopyFrom(self.optimised())
-            listed = {o.name for o in model.graph.output}
-            made = [out for n in model.graph.node for out in n.output if out and out not in listed]
-            model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made)
-            session = make_session(model.SerializeToString(), self.options, level="none")
-            self._value_types = {o.name: o.type for o in session.get_outputs()}
+            try:
+                self._value_types = self._asked(self._skeleton())
+            except RefusedError:  # some operators want their weights as constants
+                whole = onnx.ModelProto()
+                whole.CopyFrom(self.optimised())
+                self._value_types = self._asked(whole)
         return self._value_types
+
+    def _asked(self, model: onnx.ModelProto) -> dict[str, str]:
+        listed = {o.name for o in model.graph.output}
+        made = [out for n in model.graph.node for out in n.output if out and out not in listed]
+        model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made)
+        session = make_session(model.SerializeToString(), self.options, level="none")
+        return {o.name: o.type for o in session.get_outputs()}
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """All graph outputs of one batch, without taps.
@@ -68,7 +77,16 @@ class LocalRunner(Runner):
         Raises:
             FailedRunError: the runtime fails on these samples.
         """
+        if self._plain is None:
+            self._plain = make_session(self.path, self.options, level=self.level)
         return dict(zip(self.outputs, self._call(self._plain, None, feeds), strict=True))
+
+    def taps_are_neutral(self, feeds: Feeds, taps: Collection[str]) -> bool:
+        """True where outputs with taps equal outputs without, to the last bit."""
+        plain = self.run(feeds)
+        if self.options.memory_bytes is not None:
+            self._plain = None  # both forms of the model at once would take its weights twice
+        return self._is_neutral(plain, feeds, taps)
 
     def _call(self, session: Any, outputs: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         try:
@@ -102,8 +120,13 @@ class LocalRunner(Runner):
 
     def _pieces(self, taps: tuple[str, ...], feeds: Feeds) -> list[tuple[Any, Segment]]:
         if taps not in self._segments:
-            segments = self._segments_of(taps, feeds)
-            self._segments[taps] = [(make_session(s.model, self.options, level="none"), s) for s in segments]
+            made = []
+            for segment in self._segments_of(taps, feeds):
+                session = make_session(segment.model, self.options, level="none")
+                made.append((session, dataclasses.replace(segment, model=b"")))  # its weights live in the session now
+            self._segments[taps] = made
+            if self.options.memory_bytes is not None:
+                self._optimised = None  # read again where it is asked for
         return self._segments[taps]
 
     def profile(self, feeds: Feeds, *, level: Level | None = None, warm_up: int = 3, repeats: int = 20) -> Profile:

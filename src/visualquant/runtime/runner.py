@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 HOST_PROVIDER = "CPUExecutionProvider"
 OPTIMISED = "optimised.onnx"
+SMALL_TENSOR_BYTES = 1 << 16
 _ORT_TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -159,16 +160,35 @@ class Runner(abc.ABC):
 
     def _segments_of(self, taps: Collection[str], feeds: Feeds) -> tuple[Segment, ...]:
         """The optimised graph in pieces that fit the memory allowed."""
-        budget = None if self.options.memory_bytes is None else max(self.options.memory_bytes // 4, 1 << 20)
+        budget = self.options.portion_bytes
         sizes = self._sizes(feeds) if budget is not None else {}
         types = self._types() if budget is not None else {}
         largest = max([f.nbytes for f in feeds.values()] + list(sizes.values()), default=0)
         return cut(self.optimised(), set(taps), {n: sizes.get(n, largest) for n in taps}, budget, types)
 
+    def _skeleton(self) -> onnx.ModelProto:
+        """The optimised graph with large tensors as inputs of the same type: all that types and shapes need."""
+        whole = self.optimised()
+        model = onnx.ModelProto(ir_version=whole.ir_version)
+        model.opset_import.extend(whole.opset_import)
+        model.functions.extend(whole.functions)
+        graph = model.graph
+        graph.name = whole.graph.name
+        graph.node.extend(whole.graph.node)
+        graph.input.extend(whole.graph.input)
+        graph.output.extend(whole.graph.output)
+        graph.sparse_initializer.extend(whole.graph.sparse_initializer)
+        listed = {i.name for i in graph.input}
+        for tensor in whole.graph.initializer:
+            if tensor.ByteSize() <= SMALL_TENSOR_BYTES:
+                graph.initializer.append(tensor)
+            elif tensor.name not in listed:
+                graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        return model
+
     def _sizes(self, feeds: Feeds) -> dict[str, int]:
         """Bytes of values on these feeds, where shape inference tells; four bytes an element."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self.optimised())
+        model = self._skeleton()
         for info in model.graph.input:
             if info.name in feeds:
                 shape = info.type.tensor_type.shape
@@ -187,7 +207,9 @@ class Runner(abc.ABC):
 
     def taps_are_neutral(self, feeds: Feeds, taps: Collection[str]) -> bool:
         """True where outputs with taps equal outputs without, to the last bit."""
-        plain = self.run(feeds)
+        return self._is_neutral(self.run(feeds), feeds, taps)
+
+    def _is_neutral(self, plain: Mapping[str, Array], feeds: Feeds, taps: Collection[str]) -> bool:
         tapped = next(e for e in self.tap([((0,), feeds)], taps) if not e.value).outputs
         return all(same_bits(plain[n], tapped[n]) for n in self.outputs)
 

@@ -61,6 +61,7 @@ def make_session(
             optimised_path=None if optimised_path is None else str(optimised_path),
             optimised_data=data,
             profile_prefix=profile_prefix,
+            bounded=options.memory_bytes is not None,
         )
     except Exception as error:  # NOTE: the runtime raises classes of its own without a common base
         raise RefusedError(engine.first_line(str(error))) from error

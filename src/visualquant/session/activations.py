@@ -26,6 +26,7 @@ from visualquant.runtime.runner import Runner
 from visualquant.runtime.states import States
 from visualquant.session.groups_alone import GroupsAlone
 from visualquant.session.pipeline import align_models, load_model
+from visualquant.session.tap_store import TapStore
 
 Array = npt.NDArray[Any]
 
@@ -103,21 +104,27 @@ class _Job:
             ):
                 self.verified[name] = runner.taps_are_neutral(feeds, taps)
             self.first_feeds = dict(batch.quant_feeds)
-        floats = self._inputs(batch)
+        with contextlib.closing(TapStore(on_disk=self.runners[0].options.memory_bytes is not None)) as floats:
+            self._run(batch, floats)
+
+    def _run(self, batch: Batch, floats: TapStore) -> None:
+        by_float: dict[str, list[MeasuredActivation]] = {}
+        by_quant: dict[str, list[MeasuredActivation]] = {}
+        for item in self.measured:
+            if item.pair.float_tap is not None:
+                by_float.setdefault(item.pair.float_tap, []).append(item)
+            if item.pair.observable and item.pair.quant_tap is not None:
+                by_quant.setdefault(item.pair.quant_tap, []).append(item)
+        self._inputs(batch, floats)
         for event in self.runners[0].tap([(batch.samples, batch.float_feeds)], self.float_taps):
             if event.value:
-                floats[event.value] = event.array
+                floats.put(event.value, event.array)
+                for item in by_float.get(event.value, ()):
+                    item.see(event.array)
             else:
                 float_outputs = event.outputs
-        by_tap: dict[str, list[MeasuredActivation]] = {}
-        for item in self.measured:
-            seen = floats.get(item.pair.float_tap or "")
-            if seen is not None:
-                item.see(seen)
-            if item.pair.observable and item.pair.quant_tap is not None:
-                by_tap.setdefault(item.pair.quant_tap, []).append(item)
         for event in self.runners[1].tap([(batch.samples, batch.quant_feeds)], self.quant_taps):
-            for item in by_tap.get(event.value, ()):
+            for item in by_quant.get(event.value, ()):
                 x = floats[item.pair.float_tap or ""]
                 if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
                     item.reason = "only codes without a known scale exist in the graph that runs"
@@ -135,7 +142,7 @@ class _Job:
             for event in self.as_written.tap([(batch.samples, batch.quant_feeds)], set(self.sites)):
                 if event.value in self.sites:
                     add_range(self.sites[event.value].range_use, event.array)
-        for item, x, y in self.alone.run(self.measured, batch.float_feeds, floats):
+        for item, x, y in self.alone.run(self.measured, floats):
             item.isolated = item.isolated or PairSums()
             add_pair(item.isolated, x, y)
 
@@ -154,7 +161,7 @@ class _Job:
             made = {out for n in self.as_written.optimised().graph.node for out in n.output}
             self.sites = {name: site for name, site in self.sites.items() if name in made}
 
-    def _inputs(self, batch: Batch) -> dict[str, Array]:
+    def _inputs(self, batch: Batch, floats: TapStore) -> None:
         """The float model's inputs by the names that taps have; what quantizing them at once costs is noted."""
         theirs = {ours: name for name, ours in self.partner.items()}
         for item in self.measured:
@@ -162,10 +169,12 @@ class _Job:
                 continue
             name = item.pair.float_tap.removeprefix(INPUT)
             x = batch.float_feeds[name]
+            item.see(x)
             found = reconcile(x, batch.quant_feeds[theirs[name]])
             if found is not None:
                 add_pair(item.cumulative, x, item.pair.value_of(found[0]))
-        return {INPUT + name: array for name, array in batch.float_feeds.items()}
+        for name, array in batch.float_feeds.items():
+            floats.put(INPUT + name, array, held=True)
 
     def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
         named = {n: n for n in ours if n in theirs}

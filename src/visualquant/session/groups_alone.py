@@ -20,6 +20,7 @@ from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
 from visualquant.core.taps import RunOptions
 from visualquant.runtime.isolated import IsolatedModel, Part
+from visualquant.session.tap_store import TapStore
 
 Array = npt.NDArray[Any]
 # Codes whose parameters exist only at run time can't be made here: the node that makes them goes along.
@@ -132,14 +133,13 @@ class GroupsAlone:
         return found
 
     def run(
-        self, measured: Sequence[MeasuredActivation], float_feeds: Mapping[str, Array], floats: Mapping[str, Array]
+        self, measured: Sequence[MeasuredActivation], floats: TapStore
     ) -> Iterator[tuple[MeasuredActivation, Array, Array]]:
         """(activation, float value, the same of the group alone) for one batch.
 
         Args:
             measured: the activations.
-            float_feeds: inputs of the float model.
-            floats: its tapped values.
+            floats: inputs and tapped values of the float model.
         """
         wanted: dict[tuple[str, str], list[MeasuredActivation]] = {}
         for item in measured:
@@ -149,10 +149,10 @@ class GroupsAlone:
         if self._models is None:
             proto = onnx.load(self._path) if self._parts else onnx.ModelProto()
             self._models = []
-            for parts in self._portions(float_feeds, floats):
+            for parts in self._portions(floats):
                 self._open(proto, parts)
         for model, parts in list(self._models):
-            for key, got in self._run(model, parts, float_feeds, floats).items():
+            for key, got in self._run(model, parts, floats).items():
                 for item in wanted.get(key, ()):
                     x = floats[item.pair.float_tap or ""]
                     coded = code_site(self._model.graph, item.pair.quant_value, self._sites)
@@ -161,21 +161,21 @@ class GroupsAlone:
                     if fitted is not None:
                         yield item, x, fitted[0]
 
-    def _portions(self, float_feeds: Mapping[str, Array], floats: Mapping[str, Array]) -> Iterator[list[Part]]:
+    def _portions(self, floats: TapStore) -> Iterator[list[Part]]:
         """Parts whose inputs and outputs together fit the budget; all at once without one."""
-        budget = self._options.memory_bytes
+        budget = self._options.portion_bytes
         made: dict[str, int] = {}
         for pair in self._pairs:
             if pair.group is not None and pair.float_tap is not None and pair.float_tap in floats:
-                made[pair.group] = made.get(pair.group, 0) + floats[pair.float_tap].nbytes
+                made[pair.group] = made.get(pair.group, 0) + (floats.nbytes(pair.float_tap) or 0)
         portion: list[Part] = []
         held = 0
         for part in self._parts:
-            taken = [_source(feed, float_feeds, floats) for feed in self._feeds[part.key].values()]
-            if any(array is None for array in taken):
+            taken = [floats.nbytes(feed.source) for feed in self._feeds[part.key].values()]
+            if any(nbytes is None for nbytes in taken):
                 continue
-            size = sum(array.nbytes for array in taken if array is not None) + made.get(part.key, 0)
-            if portion and budget is not None and held + size > budget // 4:
+            size = sum(nbytes or 0 for nbytes in taken) + made.get(part.key, 0)
+            if portion and budget is not None and held + size > budget:
                 yield portion
                 portion, held = [], 0
             portion.append(part)
@@ -195,15 +195,11 @@ class GroupsAlone:
             for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :]):
                 self._open(proto, half)
 
-    def _run(
-        self, model: IsolatedModel, parts: list[Part], float_feeds: Mapping[str, Array], floats: Mapping[str, Array]
-    ) -> dict[tuple[str, str], Array]:
+    def _run(self, model: IsolatedModel, parts: list[Part], floats: TapStore) -> dict[tuple[str, str], Array]:
         feeds = {}
         for part in parts:
             for name, feed in self._feeds[part.key].items():
-                array = _source(feed, float_feeds, floats)
-                assert array is not None  # `_portions` left others out
-                feeds[part.key, name] = _as_input(array, part.inputs[name], feed.site)
+                feeds[part.key, name] = _as_input(floats[feed.source], part.inputs[name], feed.site)
         try:
             return model.run(feeds)
         except Exception as error:  # NOTE: the runtime raises classes of its own
@@ -217,19 +213,13 @@ class GroupsAlone:
                 self._open(proto, half)
             found: dict[tuple[str, str], Array] = {}
             for smaller, fewer in self._models[start:]:
-                found |= self._run(smaller, fewer, float_feeds, floats)
+                found |= self._run(smaller, fewer, floats)
             return found
 
     def _leave_out(self, part: Part, error: Exception) -> None:
         graph = self._model.graph
         names = ", ".join(graph.nodes[n].name or graph.nodes[n].op_type for n in part.nodes[:3])
         self.notes.append(f"Group {part.key} ({names}) could not be run alone: {' '.join(str(error).split())[:160]}")
-
-
-def _source(feed: _Feed, float_feeds: Mapping[str, Array], floats: Mapping[str, Array]) -> Array | None:
-    if feed.source.startswith(INPUT):
-        return float_feeds.get(feed.source.removeprefix(INPUT))
-    return floats.get(feed.source)
 
 
 def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:

@@ -105,7 +105,7 @@ class DataRun:
                 self.facts.fallback = quant_runner.notes[0] if quant_runner.notes else None
                 feeds = options.feeds
                 ranges_by_batch = any(s.params is None for s in models[1].activation_sites)
-                if ranges_by_batch and feeds.batch > 1:
+                if (ranges_by_batch or options.quant.memory_bytes is not None) and feeds.batch > 1:
                     feeds = dataclasses.replace(feeds, batch=1)
                 self._feeder = Feeder(self._file, float_runner, quant_runner, feeds)
                 if ranges_by_batch:
