@@ -338,3 +338,16 @@ def test_stopping(pair: list[str], tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     visualquant.compare(*pair, data=data, progress=lambda n, d, t: seen.append((d, t)) if n[:7] == "running" else None)
     assert seen[-1] == (24, 24) and seen == sorted(seen)
+
+
+def test_a_bound_below_the_floor_is_refused_with_the_floor(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = corpus / "digits_resnet"
+    pair = [str(folder / "fp32.onnx"), str(folder / "ort_qdq_s8s8_pc.onnx")]
+    data = ["--data", str(corpus / "data" / "digits.npz"), "--samples", "2"]
+    assert run(["compare", *pair, *data, "--memory", "1KB"]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "Give at least --memory" in message
+    least = message.split("at least --memory ")[1].split("MB")[0]
+    assert run(["compare", *pair, *data, "--memory", f"{int(least) * 2 + 64}MB", "--json", str(tmp_path / "r")]) == 0

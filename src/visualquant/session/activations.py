@@ -22,6 +22,7 @@ from visualquant.errors import CancelledError, InputError
 from visualquant.kernels.pair_sums import add_pair, add_range
 from visualquant.runtime.feeds import Batch, Feeder
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.memory_watch import MemoryWatch
 from visualquant.runtime.runner import Runner
 from visualquant.runtime.states import States
 from visualquant.session.groups_alone import GroupsAlone
@@ -40,6 +41,7 @@ def run_and_measure(
     *,
     progress: Callable[[int, int], None] | None = None,
     cancel: Callable[[], bool] | None = None,
+    watch: MemoryWatch | None = None,
 ) -> RunResult:
     """Streams all samples through both models.
 
@@ -55,6 +57,8 @@ def run_and_measure(
             if cancel is not None and cancel():
                 raise CancelledError("Stopped before all samples were run.")
             job.batch(batch)
+            if not done and watch is not None:
+                watch.check()
             done = batch.samples.stop
             if progress is not None:
                 progress(done, feeder.count)

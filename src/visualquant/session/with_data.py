@@ -19,6 +19,7 @@ from visualquant.errors import InputError
 from visualquant.runtime.feeds import Feeder, FeedOptions
 from visualquant.runtime.images import ImageOptions
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.memory_watch import MemoryWatch
 from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
 from visualquant.runtime.sessions import FailedRunError, RefusedError
@@ -86,6 +87,7 @@ class DataRun:
         self._metric = None if options.metric is None else load_metric(options.metric)
         self._paths, self._models, self._options = paths, models, options
         self._progress, self._cancel = progress, cancel
+        self._watch = MemoryWatch(options.quant.memory_bytes)
         self._runners: tuple[Runner, Runner] | None = None
         with contextlib.ExitStack() as stack:
             # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
@@ -150,6 +152,7 @@ class DataRun:
                 self._feeder,
                 progress=self._progress,
                 cancel=self._cancel,
+                watch=self._watch,
             )
         except FailedRunError as failure:
             if failure.path != self._paths[1] or self._paths[0] == self._paths[1]:
