@@ -220,6 +220,15 @@ class GraphView:
             value = node.inner(value)
         return None
 
+    def inner(self, value: ValueId) -> ValueId:
+        """The value inside a function for the output of its call, else the value itself."""
+        while (made := self.values[value].producer) is not None and self.nodes[made].is_call:
+            got = self.nodes[made].inner(value)
+            if got is None:
+                break
+            value = got
+        return value
+
     def readers_of(self, value: ValueId) -> Iterator[tuple[NodeView, int]]:
         """The nodes that read a value, with the slot."""
         for node_id, slot in self.consumers[value]:
