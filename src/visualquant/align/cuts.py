@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from visualquant.align.matcher import Matcher
 from visualquant.align.side import Side
-from visualquant.align.twins import twins
 from visualquant.align.units import UnitGraph, UnitId
 from visualquant.core.graph import NodeId, ValueId
 
@@ -100,10 +99,12 @@ def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, 
     absorbed: set[Key] = set()
     for which, units, regions in ((0, matcher.left, matcher.regions[0]), (1, matcher.right, matcher.regions[1])):
         confined = {k for k, region in regions.items() if region < 0}
-        for k, twin in twins(units).items():
-            if twin in owners[which] and k not in owners[which] and k not in confined:
-                groups.join((which, units.units[k].node), (which, units.units[twin].node))
-                owners[which].add(k)
+        for alike in units.twins:
+            host = next((k for k in alike if k in owners[which]), -1)
+            for k in alike if host >= 0 else ():
+                if k not in owners[which] and k not in confined:
+                    groups.join((which, units.units[k].node), (which, units.units[host].node))
+                    owners[which].add(k)
         absorbed |= _absorb(groups, which, units, owners[which] | confined)
     return absorbed
 
