@@ -65,9 +65,18 @@ def rewrite(net: Net, seed: int) -> Rewritten:
     writer = _Writer(net, random.Random(seed))
     for op in net.ops:
         writer.write(op)
-    # A copy that nobody reads may stand for any operator that makes the same value.
-    read = {*net.outputs, *(i for op in writer.out.ops for i in op.inputs)}
-    return Rewritten(writer.out, _either(net, {name: made & read for name, made in writer.truth.items()}))
+    kept = _without_dead(writer.out)
+    return Rewritten(writer.out, _either(net, {name: made & kept for name, made in writer.truth.items()}))
+
+
+def _without_dead(net: Net) -> set[str]:
+    """Takes out what nobody reads, as toolchains do; the results that are left."""
+    while True:
+        read = {*net.outputs, *(i for op in net.ops for i in op.inputs)}
+        kept = [op for op in net.ops if not read.isdisjoint(op.outputs)]
+        if len(kept) == len(net.ops):
+            return read
+        net.ops[:] = kept
 
 
 class _Writer:
