@@ -97,6 +97,7 @@ class _Writer:
         for op in net.ops:
             for i in op.inputs:
                 self._uses[i] = self._uses.get(i, 0) + 1
+        self._equal = _values(net)
         self._biases = {op.inputs[0]: op for op in net.ops if op.op_type == "Add" and op.inputs[1] in net.constants}
         self._folded: set[str] = set()
         self._made: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -124,7 +125,9 @@ class _Writer:
         apart = op.op_type == "Sub" and self.rng.random() < 0.3
         self.truth[made] = self._spell(op, made, apart)
         self._label[made] = [made]
-        if self._uses.get(made, 0) > 1 and self.rng.random() < 0.1:
+        # Where the network itself repeats an operator, nobody could say which of them a copy is one of.
+        alone = sum(value == self._equal[made] for value in self._equal.values()) == 1
+        if alone and self._uses.get(made, 0) > 1 and self.rng.random() < 0.1:
             again = f"{made}.again"
             self.truth[made] |= self._spell(op, again, apart)
             self._label[made].append(again)
@@ -154,14 +157,19 @@ class _Writer:
         return value
 
 
+def _values(net: Net) -> dict[str, int]:
+    """A number for each result; equal where the operators compute the same from the same."""
+    found: dict[str, int] = {}
+    for op in net.ops:
+        reads = [found.get(i, i) for i in op.inputs]
+        found[op.outputs[0]] = hash((op.op_type, tuple(sorted(reads, key=repr) if op.op_type in SYMMETRIC else reads)))
+    return found
+
+
 def _either(net: Net, truth: dict[str, set[str]]) -> dict[str, set[str]]:
     """The truth where operators can change places without any change of the network: any of them is right."""
-    made = {op.outputs[0]: op for op in net.ops}
-    behind: dict[str, object] = {}
-    for op in net.ops:
-        reads = [behind.get(i, i) for i in op.inputs]
-        behind[op.outputs[0]] = hash((op.op_type, tuple(sorted(reads, key=repr) if op.op_type in SYMMETRIC else reads)))
-    ahead: dict[str, list[object]] = {name: [] for name in made}
+    behind = _values(net)
+    ahead: dict[str, list[object]] = {name: [] for name in behind}
     for op in reversed(net.ops):
         result = op.outputs[0]
         own = hash((behind[result], tuple(sorted(map(repr, ahead[result]))), result in net.outputs))
@@ -169,7 +177,7 @@ def _either(net: Net, truth: dict[str, set[str]]) -> dict[str, set[str]]:
             if i in ahead:
                 ahead[i].append((own, 0 if op.op_type in SYMMETRIC else slot))
     alike: dict[object, set[str]] = {}
-    for name in made:
+    for name in behind:
         alike.setdefault((behind[name], tuple(sorted(map(repr, ahead[name])))), set()).add(name)
     return {n: set().union(*(truth[m] for m in same)) for same in alike.values() for n in same if n in truth}
 
