@@ -22,10 +22,8 @@ from visualquant.kernels.records import (
     CODE_MIN,
     COUNT,
     DOT,
-    E_ABS,
     E_MAX,
     E_SQ,
-    E_SUM,
     FAR,
     FIELDS,
     HIGH_COUNT,
@@ -42,11 +40,9 @@ from visualquant.kernels.records import (
     X_MAX,
     X_MIN,
     X_SQ,
-    X_SUM,
     Y_MAX,
     Y_MIN,
     Y_SQ,
-    ZEROS,
 )
 
 STEPS, TABLE = 1, 2  # as in float64.py

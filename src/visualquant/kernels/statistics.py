@@ -16,7 +16,6 @@ F64 = npt.NDArray[np.float64]
 # Tensors below this many elements are measured in float64 throughout: speed does not matter there.
 FAST_FROM = 65_536
 _NONE = np.zeros((2, 0, 0))
-_NO_GRID, _NO_COUNTS, _NO_CODES = np.zeros(2), np.empty(0, np.int64), np.empty((0, 256), np.int64)
 _REDO_ELEMENTS = 1 << 19
 
 
@@ -66,7 +65,7 @@ def _in_float32(piece: Piece, leaves: int, wants_blocks: bool) -> tuple[Records,
     else:
         zero = piece.shifted_zeros.reshape(-1)
         ends, flat = partner.table_ends, piece.scale.reshape(-1)
-        rows32.measure_rows(*common, ends, flat, zero, subject.leaf, _NO_GRID, _NO_COUNTS, _NO_CODES, records)
+        rows32.measure_rows(*common, ends, flat, zero, subject.leaf, records)
         blocks = None
         if wants_blocks:
             blocks = np.stack([records[:, :, X_SQ], records[:, :, E_SQ]])
