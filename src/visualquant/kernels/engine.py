@@ -57,7 +57,7 @@ class _Outcome:
     """What a task hands over."""
 
     records: Records
-    blocks: F64 | None
+    blocks: npt.NDArray[Any] | None
     values: Bins | None
     errors: Bins | None
     counts: counting.Counts | None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from visualquant.kernels._jit import f64, i64, kernel, read, write
+from visualquant.kernels._jit import f32, f64, i64, kernel, read, write
 from visualquant.kernels.records import (
     CODE_MAX,
     CODE_MIN,
@@ -64,22 +64,13 @@ def fold(total: Any, records: Any, first_row: int, rows_per_channel: int) -> Non
                     out[j] += rec[j]
 
 
-@kernel(
-    (
-        read(f64, 3),
-        i64,
-        i64,
-        i64,
-        i64,
-        f64,
-        write(i64),
-        write(i64),
-        write(f64, 3),
-        write(i64),
-        write(f64, 2),
-    ),
-    strict=True,
-)
+def _signature(sums: Any) -> Any:
+    return (
+        read(sums, 3), i64, i64, i64, i64, f64, write(i64), write(i64), write(f64, 3), write(i64), write(f64, 2)
+    )  # fmt: skip
+
+
+@kernel(_signature(f32), _signature(f64), strict=True)
 def add_blocks(
     blocks: Any,
     first_row: int,
@@ -96,7 +87,7 @@ def add_blocks(
     """Adds the sums of blocks, in index order, to their summary; returns how many candidates for the worst it found.
 
     Args:
-        blocks: float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
+        blocks: float32 or float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
         first_row: row of blocks[·, 0, 0] in the tensor.
         first_block: block of its row where blocks[·, 0, 0] stands.
         rows: of the whole grid.
@@ -113,31 +104,40 @@ def add_blocks(
     one = np.empty(1)
     pattern = one.view(np.uint64)
     found = 0
+    pools = pooled.shape[2]
+    stop_block = first_block + blocks.shape[2]
     for r in range(blocks.shape[1]):
         pr = (first_row + r) * pooled.shape[1] // rows
-        for b in range(blocks.shape[2]):
-            signal = blocks[0, r, b]
-            noise = blocks[1, r, b]
-            if not noise >= 0.0:
-                continue
-            ratio = 0.0 if noise == 0.0 else noise / signal
-            if ratio < 2.0**-60:
-                k = 0
-            elif ratio >= 2.0**20:
-                k = last
-            else:
-                # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm
-                one[0] = ratio
-                k = 1 + int(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
-            counts[k] += 1
-            totals[0] += 1
-            totals[1] += 1 if ratio > 0.01 else 0
-            pc = (first_block + b) * pooled.shape[2] // blocks_per_row
-            pooled[0, pr, pc] += signal
-            pooled[1, pr, pc] += noise
-            if ratio >= threshold:
-                places[found] = (first_row + r) * blocks_per_row + first_block + b
-                sums[found, 0] = signal
-                sums[found, 1] = noise
-                found += 1
+        # NOTE: pool p holds the blocks b with b·pools // blocks_per_row = p
+        for p in range(first_block * pools // blocks_per_row, (stop_block - 1) * pools // blocks_per_row + 1):
+            begin = max(first_block, (p * blocks_per_row + pools - 1) // pools)
+            end = min(stop_block, ((p + 1) * blocks_per_row + pools - 1) // pools)
+            total_signal = 0.0
+            total_noise = 0.0
+            for b in range(begin - first_block, end - first_block):
+                signal = np.float64(blocks[0, r, b])
+                noise = np.float64(blocks[1, r, b])
+                if not noise >= 0.0:
+                    continue
+                ratio = 0.0 if noise == 0.0 else noise / signal
+                if ratio < 2.0**-60:
+                    k = 0
+                elif ratio >= 2.0**20:
+                    k = last
+                else:
+                    # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm
+                    one[0] = ratio
+                    k = 1 + int(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
+                counts[k] += 1
+                totals[0] += 1
+                totals[1] += 1 if ratio > 0.01 else 0
+                total_signal += signal
+                total_noise += noise
+                if ratio >= threshold:
+                    places[found] = (first_row + r) * blocks_per_row + first_block + b
+                    sums[found, 0] = signal
+                    sums[found, 1] = noise
+                    found += 1
+            pooled[0, pr, p] += total_signal
+            pooled[1, pr, p] += total_noise
     return found

@@ -11,7 +11,6 @@ from visualquant.kernels._jit import f32, f64, i64, inline, kernel, read, u8, wr
 from visualquant.kernels._simd import HAS_TILES, PIECE, row_tile
 from visualquant.kernels.lanes import (
     INF,
-    NEAR,
     STEPS,
     TABLE,
     TILE,
@@ -156,7 +155,8 @@ def measure_rows(
         flip: see `lanes.decode`.
         mode: FLOATS, STEPS or TABLE (of float64.py).
         table: float32 [256], value of each code, or empty where codes are integers.
-        table_ends: float64 [2], smallest and largest finite value of the table (mode TABLE).
+        table_ends: float64 [3], smallest and largest finite value of the table (mode TABLE), and |e|/scale from which
+            an element is looked at closely (mode STEPS).
         scale: float64 [rows].
         zero: float64 [rows], shifted by `flip` for uint8.
         leaf: columns of a record.
@@ -172,7 +172,7 @@ def measure_rows(
         good = usable(s64, zero[r])
         s = np.float32(s64)
         z = np.float32(zero[r])
-        near = np.float32(abs(s64) * NEAR)
+        near = np.float32(abs(s64) * table_ends[2])
         below = min(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         above = max(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         for k in range(records.shape[1]):
