@@ -135,7 +135,7 @@ def _subject(x: Any, codes: Any, params: QuantParams | None, layout: Layout) -> 
     partner = values_of(source, layout) if codes is None else partner_of(codes, params, layout)
     scale, zero, blocked = np.ones(1), None, False
     if params is not None:
-        scale = layout.flat_scale(params.scale.astype(np.float64))
+        scale = layout.flat_scale(params.scale.astype(np.float64, copy=False))
         if params.zero_point is not None and np.any(params.zero_point):
             zero = layout.flat_scale(np.asarray(params.zero_point).astype(np.float64))
         blocked = params.block_size is not None and len(layout.shape) > 0
