@@ -175,6 +175,34 @@ def _typed_shorts(typing: Any, places: Any, first: Any, words: Any, table: Any) 
     return types.void(places, first, words, table), _emit_counts(16)
 
 
+def _emit_transpose(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    b = builder
+    source, first, distance, out, row, column = _views(context, builder, signature, args)
+    element = context.get_data_type(signature.args[0].dtype)
+    vector = ir.VectorType(element, LANES)
+    size = LONG(signature.args[0].dtype.bitwidth // 8)
+    lanes = []
+    for k in range(LANES):
+        at = b.gep(source.data, [b.add(first, b.mul(distance, LONG(k)))])
+        lanes.append(b.load(b.bitcast(at, ir.PointerType(vector)), align=1))
+    half = LANES // 2
+    pairs = [[v for k in range(half) for v in (k + off, LANES + k + off)] for off in (0, half)]
+    low, high = (ir.Constant(INTS, pattern) for pattern in pairs)
+    # NOTE: interleaving vector k with vector k + 8 four times over turns rows into columns
+    for _ in range(4):
+        lanes = [b.shuffle_vector(lanes[k], lanes[k + half], order) for k in range(half) for order in (low, high)]
+    stride = b.sdiv(b.extract_value(out.strides, 0), size)
+    for k, lane in enumerate(lanes):
+        place = b.add(b.mul(stride, b.add(row, LONG(k))), column)
+        b.store(lane, b.bitcast(b.gep(out.data, [place]), ir.PointerType(vector)), align=1)
+    return context.get_dummy_value()
+
+
+def _typed_transpose(typing: Any, source: Any, first: Any, distance: Any, out: Any, row: Any, column: Any) -> Any:
+    del typing
+    return types.void(source, first, distance, out, row, column), _emit_transpose
+
+
 def _no_tile(*args: Any) -> None:
     del args
     raise AssertionError("without compilation there are no vector tiles: see HAS_TILES")
@@ -191,4 +219,7 @@ row_tile: Any = intrinsic(_typed_rows) if JIT else _no_tile
 # bytes (4·words uint16) from place `first` on; table is uint32. One store each: a core stores once a cycle.
 count_bytes: Any = intrinsic(_typed_bytes) if JIT else _no_tile
 count_shorts: Any = intrinsic(_typed_shorts) if JIT else _no_tile
+# transpose_16(source, first, distance, out, row, column): out[row + i, column + k] = source[first + k·distance + i]
+# for i and k below 16.
+transpose_16: Any = intrinsic(_typed_transpose) if JIT else _no_tile
 HAS_TILES = JIT

@@ -72,9 +72,9 @@ def _ratios(signal: Any, noise: Any, out: Any) -> Any:
     worst = -1.0
     for b in range(out.size):
         e = np.float64(noise[b])
-        quotient = e / np.float64(signal[b])
-        quotient = 0.0 if e == 0.0 else quotient
-        ratio = quotient if e >= 0.0 else -1.0
+        ratio = float(e / np.float64(signal[b]))
+        ratio = 0.0 if e == 0.0 else ratio
+        ratio = ratio if e >= 0.0 else -1.0
         out[b] = ratio
         valid += 1.0 if ratio >= 0.0 else 0.0
         below += 1.0 if ratio > 0.01 else 0.0

@@ -93,6 +93,18 @@ class Strided:
         row = merged_stride(tuple(lay.shape[k] for k in lay.row_axes), self._of(lay.row_axes))
         return (column == 1 or lay.columns == 1) and (lay.rows == 1 or row == lay.columns)
 
+    @functools.cached_property
+    def turn(self) -> int | None:
+        """Distance of neighbouring columns where neighbouring rows lie side by side in memory; else None."""
+        lay = self.layout
+        row = merged_stride(tuple(lay.shape[k] for k in lay.row_axes), self._of(lay.row_axes))
+        column = merged_stride(tuple(lay.shape[k] for k in lay.column_axes), self._of(lay.column_axes))
+        return column if row == 1 and column is not None and column > 0 else None
+
+    def place(self, row: int, column: int) -> int:
+        """Position of one element."""
+        return int(self.row_offsets(row, row + 1)[0] + self.column_offsets(column, column + 1)[0])
+
     def _of(self, axes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.strides[k] for k in axes)
 
@@ -113,11 +125,13 @@ class Strided:
         if self.is_contiguous and (r1 - r0 == 1 or c1 - c0 == self.layout.columns):
             start = r0 * self.layout.columns + c0
             return self.memory[start : start + (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
-        from visualquant.kernels.gather import gather
+        from visualquant.kernels.gather import gather, transpose
 
         words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[self.memory.itemsize]
         out = np.empty((r1 - r0, c1 - c0), words)
-        if out.size:
+        if out.size and self.turn is not None:
+            transpose(self.memory.view(words), self.place(r0, c0), self.turn, out)
+        elif out.size:
             gather(self.memory.view(words), self.row_offsets(r0, r1), self.column_offsets(c0, c1), out)
         return out.view(self.memory.dtype)
 
