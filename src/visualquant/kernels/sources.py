@@ -86,27 +86,30 @@ class Strided:
         return self._offsets(self.layout.column_axes, start, stop)
 
     @functools.cached_property
+    def _steps(self) -> tuple[int | None, int | None]:
+        """Distance of neighbouring rows, and of neighbouring columns; None where it is not one number."""
+        lay = self.layout
+        row, column = (
+            merged_stride(tuple(lay.shape[k] for k in axes), tuple(self.strides[k] for k in axes))
+            for axes in (lay.row_axes, lay.column_axes)
+        )
+        return row, column
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether rows lie one after another, each without gaps."""
-        lay = self.layout
-        column = merged_stride(tuple(lay.shape[k] for k in lay.column_axes), self._of(lay.column_axes))
-        row = merged_stride(tuple(lay.shape[k] for k in lay.row_axes), self._of(lay.row_axes))
-        return (column == 1 or lay.columns == 1) and (lay.rows == 1 or row == lay.columns)
+        row, column = self._steps
+        return (column == 1 or self.layout.columns == 1) and (self.layout.rows == 1 or row == self.layout.columns)
 
-    @functools.cached_property
+    @property
     def turn(self) -> int | None:
         """Distance of neighbouring columns where neighbouring rows lie side by side in memory; else None."""
-        lay = self.layout
-        row = merged_stride(tuple(lay.shape[k] for k in lay.row_axes), self._of(lay.row_axes))
-        column = merged_stride(tuple(lay.shape[k] for k in lay.column_axes), self._of(lay.column_axes))
+        row, column = self._steps
         return column if row == 1 and column is not None and column > 0 else None
 
     def place(self, row: int, column: int) -> int:
         """Position of one element."""
         return int(self.row_offsets(row, row + 1)[0] + self.column_offsets(column, column + 1)[0])
-
-    def _of(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self.strides[k] for k in axes)
 
     def span(self, box: Box) -> tuple[int, int]:
         """First and last + 1 position that a box touches."""
@@ -125,6 +128,10 @@ class Strided:
         if self.is_contiguous and (r1 - r0 == 1 or c1 - c0 == self.layout.columns):
             start = r0 * self.layout.columns + c0
             return self.memory[start : start + (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
+        row, column = self._steps
+        if column == 1 and row is not None and row > 0:
+            base, size = self.memory[self.place(r0, c0) :], self.memory.itemsize
+            return np.lib.stride_tricks.as_strided(base, (r1 - r0, c1 - c0), (row * size, size)).copy()
         from visualquant.kernels.gather import gather, transpose
 
         words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[self.memory.itemsize]
