@@ -109,7 +109,8 @@ class WeightPair:
         floats: one operand, or several where they were packed into one (QKV, gate and up).
         concat_axis: axis of the quantized operand along which several are packed, else None.
         factor: broadcasts against the quantized operand: what BatchNormalization folding multiplied in, or None.
-        transform: None (alike), "transposed", "reshaped", "bn_folded", "concatenated", "rescaled", "re_blocked".
+        transform: None (alike), "transposed", "reshaped", "bn_folded", "bn_unfolded", "concatenated", "sliced",
+            "rescaled", "re_blocked".
         evidence: what tied them.
     """
 

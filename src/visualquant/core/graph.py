@@ -71,6 +71,16 @@ class NodeView:
         """The value at an input slot, None where it is left out or beyond the end."""
         return self.inputs[slot] if slot < len(self.inputs) else None
 
+    def output(self, slot: int = 0) -> ValueId | None:
+        """The value at an output slot, None where it is left out or beyond the end."""
+        return self.outputs[slot] if slot < len(self.outputs) else None
+
+    def inner(self, value: ValueId) -> ValueId | None:
+        """For a call: the value in its body that becomes this output; None where the function makes fewer."""
+        slot = self.outputs.index(value)
+        made = self.bodies[0].outputs
+        return made[slot] if slot < len(made) else None
+
     def int_attribute(self, name: str, default: int) -> int:
         """An integer attribute, or the default where absent or of another type."""
         got = self.attributes.get(name)
@@ -207,7 +217,7 @@ class GraphView:
             node = self.nodes[made]
             if not node.is_call:
                 return node
-            value = node.bodies[0].outputs[node.outputs.index(value)]
+            value = node.inner(value)
         return None
 
     def readers_of(self, value: ValueId) -> Iterator[tuple[NodeView, int]]:

@@ -57,6 +57,11 @@ class QuantParams:
         return "per_tensor" if self.axis is None else "per_channel"
 
     @property
+    def is_quantized(self) -> bool:
+        """True for codes below 16 bits and for integers; False for float16, bfloat16 and wider values."""
+        return self.code_type.is_integer or self.code_type.bits < 16
+
+    @property
     def is_symmetric(self) -> bool:
         """True where every zero point is 0 (or, unsigned, none is given)."""
         return self.zero_point is None or not np.any(self.zero_point)
@@ -120,6 +125,18 @@ class QuantParams:
         return out
 
 
+def code_limits(params: QuantParams) -> tuple[int, int] | None:
+    """Lowest and highest code of integer parameters, None for float codes."""
+    if not params.code_type.is_integer:
+        return None
+    low, high = params.qmin, params.qmax
+    if low is None:
+        low = 0 if params.code_type.kind == "uint" else -(1 << (params.code_type.bits - 1))
+    if high is None:
+        high = (1 << params.code_type.bits) - 1 if params.code_type.kind == "uint" else -low - 1
+    return low, high
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ViewStep:
     """One step from stored codes (or a stored float tensor) to the operand that a node reads.
@@ -150,16 +167,21 @@ class QuantSite:
         scheme: which reader found it: "qdq", "qoperator", "dynamic", "matmul_nbits", ...
         role: weight, bias or activation.
         params: None where they exist only at run time (dynamic activations) or are not constant.
-        codes: the stored codes; None for activations and for weights quantized at run time.
+        codes: the stored codes; for weights quantized at run time those that the file's formula gives, computed when
+            they are read. None for activations. Its element type may be wider than `params.code_type` (a 5-bit code
+            lies in an int8), never narrower.
         reader: the compute node that uses the tensor (for an activation: the first one), with its input slot.
         slot: input slot of `reader`.
         view: steps from the stored codes to the operand at that slot.
         nodes: plumbing nodes that belong to this site (Q, DQ, Transpose on the way, scale arithmetic).
         dequantized: the value that holds x̂ as a float tensor, where the graph has one.
         quantized_at_run_time: the file stores float and quantizes when it runs.
-        permutation: order of the axis before grouping (g_idx), or None.
-        pre_scale: factor that was multiplied into the float weight before quantizing (AWQ), or None.
-        problem: why no number can be given (shapes that do not fit and the like), or None.
+        permutation: order of the axis before grouping (g_idx), or None. Where it is given, element j of the codes
+            along `params.axis` is element permutation[j] of the operand's axis: put x̂ back before `view` is applied.
+        pre_scale: factor that was multiplied into the float weight before quantizing (AWQ), or None; it broadcasts
+            against the operand, that is against x̂ after `view`.
+        problem: what does not fit (scale shape, zero-point length, block size, opset), as a sentence, or None. Then
+            `params` is None, except where one reading alone fits: it is given, and the number stands all the same.
     """
 
     value: ValueId

@@ -28,9 +28,10 @@ def bin_exponent(low: float, high: float, bins: int) -> int:
     k = math.frexp(largest)[1] - FINEST if largest > 0 else -1074
     k = max(k, -1074)
     width = high - low
-    if width > 0 and math.isfinite(width):
-        k = max(k, math.frexp(width / bins)[1] - 2)
-    elif width > 0:
+    if math.isfinite(width):
+        share = width / bins  # NOTE: 0 for a denormal width: then the finest grid serves
+        k = max(k, math.frexp(share)[1] - 2) if share > 0 else k
+    else:
         k = max(k, 1024 - bins.bit_length() - 1)
     while bin_index(high, k) - bin_index(low, k) >= bins:
         k += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -184,6 +184,20 @@ class InlineSource:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ComputedSource:
+    """Packed bytes that a function makes each time they are asked for.
+
+    For codes that no file holds: weights that are quantized at run time, codes behind a Clip, other bit orders.
+    """
+
+    make: Callable[[], npt.NDArray[np.uint8]]
+
+    def buffer(self) -> npt.NDArray[np.uint8]:
+        """The bytes, made anew."""
+        return self.make()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SparseSource:
     """A sparse tensor; its dense bytes are made when asked.
 
@@ -230,7 +244,7 @@ class TensorRef:
 
     dtype: ElementType
     shape: tuple[int, ...]
-    source: FileSource | InlineSource | SparseSource
+    source: FileSource | InlineSource | SparseSource | ComputedSource
 
     @property
     def size(self) -> int:

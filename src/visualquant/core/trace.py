@@ -12,6 +12,10 @@ LAYOUT_OPS = frozenset({"Identity", "Cast", "Dropout", "Transpose", "Reshape", "
 """Operators that change where an element stands, or its type, and nothing else."""
 
 
+_SAME_SHAPE = frozenset({"Identity", "Cast", "Clip", "Quant", "IntQuant", "BipolarQuant", "FakeQuantize"})
+_SAME_SHAPE_ENDINGS = ("QuantizeLinear", "DequantizeLinear", "QuantizeDequantize")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trace:
     """What stands behind an operand.
@@ -40,7 +44,7 @@ def trace_operand(graph: GraphView, value: ValueId) -> Trace:
             break
         node = graph.nodes[made]
         if node.is_call:
-            inner = node.bodies[0].outputs[node.outputs.index(value)]
+            inner = node.inner(value)
             if inner is None:
                 break
             value = inner
@@ -63,14 +67,35 @@ def trace_operand(graph: GraphView, value: ValueId) -> Trace:
 
 
 def static_shape(graph: GraphView, value: ValueId) -> tuple[int, ...] | None:
-    """The shape of a value where every size is a known number, else None."""
-    view = graph.values[value]
-    if view.const is not None:
-        return view.const.shape
-    if view.shape is None:
-        return None
-    sizes = tuple(d for d in view.shape if isinstance(d, int))
-    return sizes if len(sizes) == len(view.shape) else None
+    """The shape of a value where every size is a known number, else None.
+
+    Shape inference ends at functions and at vendors' operators; a quantizer's output has the shape of its input, and
+    what a function returns that of the call's output.
+    """
+    for _ in range(16):
+        view = graph.values[value]
+        if view.const is not None:
+            return view.const.shape
+        if view.shape is not None:
+            sizes = tuple(d for d in view.shape if isinstance(d, int))
+            return sizes if len(sizes) == len(view.shape) else None
+        node = None if view.producer is None else graph.nodes[view.producer]
+        if node is None:
+            return None
+        call = None if node.parent is None else graph.nodes[node.parent]
+        outside = None
+        if call is not None and call.is_call and value in call.bodies[0].outputs:
+            outside = call.output(call.bodies[0].outputs.index(value))
+        if outside is not None and graph.values[outside].shape is not None:
+            value = outside
+        elif node.op_type in _SAME_SHAPE or node.op_type.endswith(_SAME_SHAPE_ENDINGS):
+            first = node.input(0)
+            if first is None:
+                return None
+            value = first
+        else:
+            return None
+    return None
 
 
 def const_ints(graph: GraphView, value: ValueId | None) -> tuple[int, ...] | None:
@@ -93,6 +118,8 @@ def _step(
             if shape is None:
                 return None, None, False
             perm = tuple(range(len(shape)))[::-1]
+        if shape is not None and sorted(perm) != list(range(len(shape))):
+            return None, None, False  # a damaged file
         after = None if shape is None else tuple(shape[k] for k in perm)
         return ViewStep("transpose", perm), after, True
     after = _reshaped(graph, node, shape)
@@ -107,7 +134,8 @@ def _reshaped(graph: GraphView, node: NodeView, shape: tuple[int, ...] | None) -
     if node.op_type == "Reshape":
         wanted = const_ints(graph, node.input(1)) or node.ints_attribute("shape")
         if wanted is None:
-            stated = static_shape(graph, next(o for o in node.outputs if o is not None))
+            made = node.output()
+            stated = None if made is None else static_shape(graph, made)
             return stated if stated is not None and math.prod(stated) == math.prod(shape) else None
         keep_zero = node.int_attribute("allowzero", 0) == 1
         sizes = [shape[k] if n == 0 and not keep_zero and k < len(shape) else n for k, n in enumerate(wanted)]
@@ -123,9 +151,12 @@ def _reshaped(graph: GraphView, node: NodeView, shape: tuple[int, ...] | None) -
     axes = const_ints(graph, node.input(1)) or node.ints_attribute("axes")
     if node.op_type == "Squeeze":
         drop = {k for k, n in enumerate(shape) if n == 1} if axes is None else {a % max(len(shape), 1) for a in axes}
-        return tuple(n for k, n in enumerate(shape) if k not in drop)
+        kept = tuple(n for k, n in enumerate(shape) if k not in drop)
+        return kept if math.prod(kept) == math.prod(shape) else None
     if axes is None:
         return None
     rank = len(shape) + len(axes)
     at, rest_sizes = {a % rank for a in axes}, iter(shape)
+    if len(at) < len(axes):
+        return None  # an axis named twice
     return tuple(1 if k in at else next(rest_sizes) for k in range(rank))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from visualquant.core.graph import GraphView
 from visualquant.errors import ModelFileError
+from visualquant.formats.registry import load
 
 HEAD_BYTES = 4096
 
@@ -45,15 +45,22 @@ class ContainerReader(Protocol):
 
 
 # NOTE: order matters only between equal claims. A reader is imported when a file is opened, never before.
-CONTAINERS: tuple[str, ...] = ("visualquant.formats.onnx_file",)
+CONTAINERS: tuple[str, ...] = (
+    "visualquant.formats.onnx_file",
+    "visualquant.formats.openvino_ir",
+    "visualquant.formats.tensorrt_json",
+)
 
 
-def open_model(path: Path | str, *, data_root: Path | str | None = None) -> GraphView:
+def open_model(
+    path: Path | str, *, data_root: Path | str | None = None, encodings: Path | str | None = None
+) -> GraphView:
     """The graph of a model file of any known container.
 
     Args:
         path: the file.
         data_root: a further folder in which (links to) external tensor data may lie.
+        encodings: an encodings file of AIMET for this model; one of the same stem beside an ONNX file is found.
 
     Raises:
         ModelFileError: not a file, empty, or no reader knows it; the message says what the file looks like.
@@ -61,14 +68,25 @@ def open_model(path: Path | str, *, data_root: Path | str | None = None) -> Grap
     """
     path = Path(path)
     probe = probe_file(path)
-    readers = [importlib.import_module(name) for name in CONTAINERS]
+    readers = load(CONTAINERS)
     claims = [(reader.probe(probe), reader) for reader in readers]
     for wanted in ("certain", "likely"):
         for claim, reader in claims:
             if claim == wanted:
                 graph: GraphView = reader.read(path, data_root=None if data_root is None else Path(data_root))
-                return graph
+                return _with_encodings(graph, path, None if encodings is None else Path(encodings))
     raise ModelFileError(f"{path.name!r} is not a model that visualquant can read: {looks_like(probe)}")
+
+
+def _with_encodings(graph: GraphView, path: Path, given: Path | None) -> GraphView:
+    """The graph with an AIMET encodings file attached, where one is given or lies beside it."""
+    beside = path.with_suffix(".encodings")
+    found = given or (beside if graph.container == "onnx" and beside != path and beside.is_file() else None)
+    if found is None:
+        return graph
+    from visualquant.formats.aimet_encodings import attach
+
+    return attach(graph, found)
 
 
 def probe_file(path: Path) -> FileProbe:

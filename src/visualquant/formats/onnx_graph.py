@@ -12,7 +12,7 @@ from visualquant.core.graph import Attribute, Body, Dim, GraphView, NodeView, Ro
 from visualquant.core.tensors import ELEMENT_TYPES, ElementType, InlineSource, TensorRef
 from visualquant.errors import ModelFileError
 from visualquant.formats.onnx_shapes import TypeAndShape, type_of
-from visualquant.formats.onnx_tensors import TensorReader, element_type
+from visualquant.formats.onnx_tensors import TensorReader, element_type, text
 
 MAX_NODES = 5_000_000
 MAX_DEPTH = 64
@@ -65,7 +65,7 @@ class GraphBuilder:
         self.model = model
         self.tensors = tensors
         self.types = types
-        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.functions = {(text(f.domain), text(f.name), text(f.overload)): f for f in model.functions}
         self.nodes: list[NodeView | None] = []
         self.values: list[_Value] = []
         self.notes: list[str] = []
@@ -74,32 +74,32 @@ class GraphBuilder:
         """The whole model, flat."""
         graph = self.model.graph
         scope = _Scope("", None)
-        stored = {i.name for i in graph.initializer} | {i.values.name for i in graph.sparse_initializer}
+        stored = {text(i.name) for i in graph.initializer} | {text(i.values.name) for i in graph.sparse_initializer}
         inputs = []
         for info in graph.input:
-            if info.name not in stored:
+            if text(info.name) not in stored:
                 dtype, shape = type_of(info.type)
-                inputs.append(self._value(scope, info.name, "input", dtype, shape))
+                inputs.append(self._value(scope, text(info.name), "input", dtype, shape))
         self._initializers(scope, graph.initializer, graph.sparse_initializer)
         self._body_nodes(scope, graph.node, None)
         outputs = []
         for info in graph.output:
-            found = self._use(scope, info.name, "the graph's outputs")
+            found = self._use(scope, text(info.name), "the graph's outputs")
             if found is not None:
                 outputs.append(found)
                 if self.values[found].role == "activation":
                     self.values[found].role = "output"
         return GraphView(
-            name=graph.name,
+            name=text(graph.name),
             nodes=tuple(n for n in self.nodes if n is not None),
             values=self._finished(),
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            opsets={("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in self.model.opset_import},
+            opsets={_domain(o.domain): int(o.version) for o in self.model.opset_import},
             ir_version=int(self.model.ir_version),
-            producer=" ".join(x for x in (self.model.producer_name, self.model.producer_version) if x),
-            functions=frozenset(self.functions),
-            metadata={p.key: p.value for p in self.model.metadata_props},
+            producer=" ".join(text(x) for x in (self.model.producer_name, self.model.producer_version) if x),
+            functions=frozenset((domain, name) for domain, name, _ in self.functions),
+            metadata={text(p.key): text(p.value) for p in self.model.metadata_props},
             container="onnx",
             notes=tuple(self.notes),
         )
@@ -152,9 +152,9 @@ class GraphBuilder:
         self, scope: _Scope, dense: Iterable[onnx.TensorProto], sparse: Iterable[onnx.SparseTensorProto]
     ) -> None:
         for tensor in dense:
-            self._value(scope, tensor.name, "initializer", const=self.tensors.read(tensor))
+            self._value(scope, text(tensor.name), "initializer", const=self.tensors.read(tensor))
         for item in sparse:
-            name = item.values.name
+            name = text(item.values.name)
             self._value(scope, name, "initializer", const=self.tensors.read_sparse(item, name))
 
     def _use(self, scope: _Scope, name: str, where: str) -> int | None:
@@ -183,7 +183,7 @@ class GraphBuilder:
             node_id = len(self.nodes)
             self.nodes.append(None)
             made: list[int | None] = []
-            for name in proto.output:
+            for name in map(text, proto.output):
                 if not name:
                     made.append(None)
                     continue
@@ -200,7 +200,7 @@ class GraphBuilder:
         return ids
 
     def _constant(self, scope: _Scope, proto: onnx.NodeProto) -> None:
-        name = proto.output[0]
+        name = text(proto.output[0])
         ref: TensorRef | None = None
         for raw in proto.attribute:
             attr = self._resolve(scope, raw)
@@ -230,9 +230,9 @@ class GraphBuilder:
     def _node(
         self, scope: _Scope, proto: onnx.NodeProto, node_id: int, outputs: tuple[int | None, ...], parent: int | None
     ) -> None:
-        label = proto.name or f"{proto.op_type}_{node_id}"
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        inputs = tuple(self._use(scope, name, f"the node {label!r} wants to") for name in proto.input)
+        op_type, domain = text(proto.op_type), _domain(proto.domain)
+        label = text(proto.name) or f"{op_type}_{node_id}"
+        inputs = tuple(self._use(scope, text(name), f"the node {label!r} wants to") for name in proto.input)
         attributes: dict[str, Attribute] = {}
         bodies: list[Body] = []
         path = f"{scope.path}/{label}" if scope.path else label
@@ -242,16 +242,16 @@ class GraphBuilder:
                 continue
             graphs = [attr.g] if attr.type == _A.GRAPH else list(attr.graphs) if attr.type == _A.GRAPHS else []
             for graph in graphs:
-                bodies.append(self._body(scope, graph, f"{path}/{raw.name}", raw.name, node_id))
-            if not graphs and (value := self._attribute(attr, raw.name)) is not None:
-                attributes[raw.name] = value
-        function = self.functions.get((proto.domain, proto.op_type))
+                bodies.append(self._body(scope, graph, f"{path}/{text(raw.name)}", text(raw.name), node_id))
+            if not graphs and (value := self._attribute(attr, text(raw.name))) is not None:
+                attributes[text(raw.name)] = value
+        function = self.functions.get((text(proto.domain), op_type, text(proto.overload)))
         if function is not None:
             bodies.append(self._call(scope, function, proto, inputs, path, node_id))
         self.nodes[node_id] = NodeView(
             id=node_id,
-            name=proto.name,
-            op_type=proto.op_type,
+            name=text(proto.name),
+            op_type=op_type,
             domain=domain,
             inputs=inputs,
             outputs=outputs,
@@ -259,27 +259,27 @@ class GraphBuilder:
             scope=scope.path,
             parent=parent,
             bodies=tuple(bodies),
-            metadata={p.key: p.value for p in proto.metadata_props},
+            metadata={text(p.key): text(p.value) for p in proto.metadata_props},
         )
 
     def _resolve(self, scope: _Scope, attr: onnx.AttributeProto) -> onnx.AttributeProto | None:
         """The attribute itself, or what the call gave for one that refers to the function's attribute."""
-        return scope.attribute(attr.ref_attr_name) if attr.ref_attr_name else attr
+        return scope.attribute(text(attr.ref_attr_name)) if attr.ref_attr_name else attr
 
     def _body(self, scope: _Scope, graph: onnx.GraphProto, path: str, name: str, parent: int) -> Body:
         inner = _Scope(path, scope, depth=scope.depth + 1)
         inputs = []
         for info in graph.input:
             dtype, shape = type_of(info.type)
-            inputs.append(self._value(inner, info.name, "activation", dtype, shape))
+            inputs.append(self._value(inner, text(info.name), "activation", dtype, shape))
         self._initializers(inner, graph.initializer, graph.sparse_initializer)
         nodes = self._body_nodes(inner, graph.node, parent)
-        stated = {i.name: type_of(i.type) for i in (*graph.value_info, *graph.output)}
+        stated = {text(i.name): type_of(i.type) for i in (*graph.value_info, *graph.output)}
         for value_name, (dtype, shape) in stated.items():
             found = inner.ids.get(value_name)
             if found is not None and self.values[found].dtype is None:
                 self.values[found].dtype, self.values[found].shape = dtype, shape
-        outputs = tuple(self._use(inner, o.name, f"the outputs of {path!r}") for o in graph.output)
+        outputs = tuple(self._use(inner, text(o.name), f"the outputs of {path!r}") for o in graph.output)
         return Body(name, tuple(inputs), outputs, tuple(nodes))
 
     def _call(
@@ -291,14 +291,14 @@ class GraphBuilder:
         path: str,
         parent: int,
     ) -> Body:
-        given = {a.name: self._resolve(scope, a) for a in proto.attribute}
-        attributes = {a.name: a for a in function.attribute_proto}
+        given = {text(a.name): self._resolve(scope, a) for a in proto.attribute}
+        attributes = {text(a.name): a for a in function.attribute_proto}
         attributes.update({k: v for k, v in given.items() if v is not None})
         inner = _Scope(path, None, attributes=attributes, depth=scope.depth + 1)
-        for k, name in enumerate(function.input):
+        for k, name in enumerate(map(text, function.input)):
             inner.ids[name] = inputs[k] if k < len(inputs) else None
         nodes = self._body_nodes(inner, function.node, parent)
-        outputs = tuple(self._use(inner, name, f"the outputs of {path!r}") for name in function.output)
+        outputs = tuple(self._use(inner, text(name), f"the outputs of {path!r}") for name in function.output)
         return Body("function", (), outputs, tuple(nodes))
 
     def _attribute(self, attr: onnx.AttributeProto, name: str) -> Attribute | None:
@@ -322,3 +322,9 @@ class GraphBuilder:
             dtype = attr.tp.tensor_type.elem_type
             return element_type(dtype, f"attribute {name!r}").name if dtype else ""
         return None
+
+
+def _domain(raw: str) -> str:
+    """A domain; "ai.onnx" is the ONNX domain, which is written as nothing."""
+    domain = text(raw)
+    return "" if domain == "ai.onnx" else domain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 import onnx
 
 from visualquant.core.tensors import (
-    ELEMENT_TYPES,
     ElementType,
     FileSource,
     InlineSource,
@@ -19,13 +19,16 @@ from visualquant.core.tensors import (
     pack_bits,
 )
 from visualquant.errors import ExternalDataError, ModelFileError
+from visualquant.formats.onnx_types import BY_NUMBER
 
-_ONNX_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
-BY_NUMBER: dict[int, ElementType] = {
-    number: ELEMENT_TYPES[wanted]
-    for name, number in onnx.TensorProto.DataType.items()
-    if (wanted := _ONNX_NAMES.get(name, name.lower())) in ELEMENT_TYPES
-}
+MAX_RANK = 64
+"""Axes of a numpy array."""
+
+
+def text(raw: str) -> str:
+    """A string of the file; protobuf hands out bytes where they are no UTF-8, which then stand as escapes."""
+    data: object = raw
+    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else raw
 
 
 def element_type(number: int, where: str) -> ElementType:
@@ -65,11 +68,13 @@ class TensorReader:
             ModelFileError: unknown type, negative shape, or fewer bytes than type and shape need.
             ExternalDataError: the data file is missing, too short or outside the allowed folders.
         """
-        where = f"tensor {name or tensor.name!r} of {self.model_path.name!r}"
+        where = f"tensor {name or text(tensor.name)!r} of {self.model_path.name!r}"
         dtype = element_type(tensor.data_type, where)
         shape = tuple(int(n) for n in tensor.dims)
         if any(n < 0 for n in shape):
             raise ModelFileError(f"{where} has a negative size in its shape {list(shape)}: the file is damaged.")
+        if len(shape) > MAX_RANK or math.prod(n for n in shape if n) >= 1 << 62:
+            raise ModelFileError(f"{where} has a shape of {len(shape)} axes that no memory holds: the file is damaged.")
         ref = TensorRef(dtype, shape, InlineSource(np.empty(0, np.uint8)))
         if dtype.kind == "string":
             return ref
@@ -95,7 +100,7 @@ class TensorReader:
         return TensorRef(values.dtype, shape, source)
 
     def _external(self, tensor: onnx.TensorProto, nbytes: int, where: str) -> FileSource:
-        entries = {e.key: e.value for e in tensor.external_data}
+        entries = {text(e.key): text(e.value) for e in tensor.external_data}
         location = entries.get("location", "")
         try:
             offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)

@@ -1,0 +1,5 @@
+"""`python -m visualquant`."""
+
+from visualquant.cli.main import main
+
+main()

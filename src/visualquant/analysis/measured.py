@@ -1,0 +1,98 @@
+"""What a run over samples gave."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from visualquant.analysis.tap_plan import TapPair
+from visualquant.core.activations import PairSums, RangeUse
+
+Array = npt.NDArray[Any]
+SAMPLE_ROWS = 4
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class MeasuredActivation:
+    """One tapped value.
+
+    Attributes:
+        pair: what was tapped.
+        cumulative: the whole quantized model against the float model.
+        isolated: the group alone, fed with float values; None where it can't be cut out.
+        range_use: float values against the range of the quantizer behind; None without one.
+        layout: what had to be done to the quantized tensor ("transposed …").
+        sample: float values of the first samples, for checks that need the values themselves.
+        low, high: of the finite float values.
+        reason: why the tapped tensor could not be compared although it was seen.
+    """
+
+    pair: TapPair
+    cumulative: PairSums
+    isolated: PairSums | None = None
+    range_use: RangeUse | None = None
+    layout: str | None = None
+    sample: Array | None = None
+    low: float = math.inf
+    high: float = -math.inf
+    reason: str | None = None
+
+    def see(self, x: Array) -> None:
+        """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""
+        if self.range_use is not None:
+            self.range_use.update(x)
+        if x.dtype.kind == "f":
+            good = np.isfinite(x)
+            self.low = min(self.low, float(x.min(where=good, initial=math.inf)))
+            self.high = max(self.high, float(x.max(where=good, initial=-math.inf)))
+        if self.sample is None and x.ndim:
+            self.sample = np.array(x[:SAMPLE_ROWS])
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class RunResult:
+    """Everything that a run over samples gave.
+
+    Attributes:
+        activations: in dataflow order.
+        outputs: sums by (float output, quant output).
+        float_outputs, quant_outputs: whole arrays of outputs, by position.
+        samples: how many.
+        taps_verified: outputs with taps equal outputs without, to the last bit.
+        notes: what a user should know.
+        feeds: the quantized model's inputs of the first batch.
+    """
+
+    activations: list[MeasuredActivation]
+    outputs: dict[tuple[str, str], PairSums]
+    float_outputs: dict[str, Array]
+    quant_outputs: dict[str, Array]
+    samples: int
+    taps_verified: dict[str, bool]
+    notes: list[str]
+    feeds: dict[str, Array] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class DataFacts:
+    """What is known of the samples beside the run.
+
+    Attributes:
+        labels: of the samples, or None.
+        groups: conditions by name.
+        is_random: made up.
+        reused: samples that are in calibration and validation alike.
+        refusal: why the quantized model could not be run at all, or None.
+        fallback: why it ran unoptimised, or None.
+    """
+
+    labels: Array | None = None
+    groups: dict[str, Array] = dataclasses.field(default_factory=dict)
+    is_random: bool = False
+    reused: int = 0
+    refusal: str | None = None
+    fallback: str | None = None

@@ -1,0 +1,107 @@
+"""The report as JSON, and back; and the JSON Schema that both follow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from visualquant.core.report import SCHEMA_VERSION, Inspection, Report
+from visualquant.errors import InputError
+
+SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
+# Keys below which the texts "inf", "-inf" and "nan" stand for numbers.
+_NUMERIC = frozenset(
+    {"metrics", "quantiles", "numbers", "range", "what_if", "worst_channels", "measured_gain", "changed_value"}
+    | {"sqnr_db_median", "sqnr_db_worst", "output_sqnr_db", "cumulative", "isolated", "range_float", "range_quant"}
+    | {"float_margin", "quant_margin", "by_class", "by_group"}
+)
+_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def to_plain(report: Report) -> dict[str, Any]:
+    """The report as dictionaries, lists, texts and numbers: what JSON holds.
+
+    What was not measured is left out; non-finite numbers are "inf", "-inf" and "nan".
+    """
+    plain: dict[str, Any] = _clean(msgspec.to_builtins(_without_details(report)))
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> Report:
+    """The report of a parsed JSON object; unknown keys are ignored.
+
+    Raises:
+        InputError: a newer schema version, or an object of another shape.
+    """
+    version = plain.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise InputError(
+            f"The report has schema version {version!r}; this visualquant reads up to {SCHEMA_VERSION}. Update it."
+        )
+    try:
+        return msgspec.convert(_revive(plain, False), Report)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The report is damaged: {error}.") from error
+
+
+def dumps(report: Report) -> str:
+    """The report as JSON text, two spaces a level, UTF-8 names as they are."""
+    return _text(to_plain(report))
+
+
+def dump_plain(inspection: Inspection) -> str:
+    """An inspection as JSON text, by the same rules."""
+    return _text(_clean(msgspec.to_builtins(inspection)))
+
+
+def plain_text(plain: Any) -> str:
+    """Plain objects as JSON text by the same rules."""
+    return _text(_clean(plain))
+
+
+def _text(plain: Any) -> str:
+    return json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the report, made from the one definition of its types."""
+    made: dict[str, Any] = msgspec.json.schema(Report, schema_hook=lambda _type: {"type": "array"})
+    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    made["title"] = f"visualquant report, schema version {SCHEMA_VERSION}"
+    definition = made["$defs"]["Report"]
+    definition["properties"].pop("details")
+    made["$defs"].pop("WeightDetail", None)
+    return made
+
+
+def _without_details(report: Report) -> dict[str, Any]:
+    return {name: getattr(report, name) for name in report.__dataclass_fields__ if name != "details"}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _clean(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_clean(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def _revive(value: Any, numeric: bool) -> Any:
+    if isinstance(value, dict):
+        return {k: _revive(v, numeric or k in _NUMERIC) for k, v in value.items() if k != "details"}
+    if isinstance(value, list):
+        return [_revive(v, numeric) for v in value]
+    if numeric and isinstance(value, str):
+        return _NON_FINITE.get(value, value)
+    return value
+
+
+if __name__ == "__main__":
+    SCHEMA_PATH.write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")
