@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ F64 = npt.NDArray[np.float64]
 # Elements of one pass of statistics and histograms together, so that the second finds the first's data in the cache.
 _STEP = 1 << 20
 _PENDING_BYTES = 64 << 20
+# Data that boxes touch in turns stays mapped up to this size.
+_KEPT_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Reader:
         """Takes (source, packed bytes, bits an element) of each tensor that the boxes read."""
         self.boxes = layout_boxes
         self._advisor = Advisor()
+        self._left = len(layout_boxes)
+        self._lock = threading.Lock()
         self._parts: list[tuple[Strided, Region, int]] = []
         for source, packed, bits in sources:
             view = source if isinstance(source, Strided) else None
@@ -92,10 +97,16 @@ class Reader:
                 self._advisor.will_need(region, start * bits // 8, (stop * bits + 7) // 8)
 
     def after(self, index: int) -> None:
-        """Lets go of the data of a box."""
+        """Lets go of the data of a box; of data that later boxes touch again, when all are done or it is large."""
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
         for view, region, bits in self._parts:
             start, stop = view.span(self.boxes[index])
-            self._advisor.drop(region, start * bits // 8, (stop * bits + 7) // 8)
+            if is_last:
+                start, stop = 0, view.memory.size if bits >= 8 else region.length * 8 // bits
+            if is_last or view.is_contiguous or (stop - start) * bits // 8 > _KEPT_BYTES:
+                self._advisor.drop(region, start * bits // 8, (stop * bits + 7) // 8)
 
 
 def reader_of(subject: Subject, parts: list[Box]) -> Reader:

@@ -44,9 +44,9 @@ from visualquant.kernels.records import (
     y_stats,
 )
 from visualquant.kernels.scale_groups import code_ends
-from visualquant.kernels.sources import source_of, type_of
+from visualquant.kernels.sources import Strided, source_of, type_of
 from visualquant.kernels.statistics import FAST_FROM
-from visualquant.kernels.tasks import Control, Meter
+from visualquant.kernels.tasks import Control, Meter, boxes
 
 if TYPE_CHECKING:
     from visualquant.kernels.api import MeasureOptions
@@ -257,7 +257,12 @@ def _quantiles(done: Pass, options: MeasureOptions, control: Control) -> Quantil
     if not options.quantiles:
         return None
     subject = done.subject
-    return Quantiles(quantiles(subject.x, subject.x_fits_float32, done.boxes, options.quantiles, control))
+    source, parts = subject.x, done.boxes
+    flat = source.flat if isinstance(source, Strided) else None
+    if flat is not None:
+        # NOTE: order does not matter here, so memory is read as it lies
+        source, parts = flat, boxes(flat.layout, LEAF, done.wants.chunk_elements, False)
+    return Quantiles(quantiles(source, subject.x_fits_float32, parts, options.quantiles, control))
 
 
 def _outliers(channels: Pass, options: MeasureOptions, control: Control) -> tuple[npt.NDArray[np.int64], ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from visualquant.kernels import ranks
+from visualquant.kernels.engine import Reader
 from visualquant.kernels.partner import as_float32
 from visualquant.kernels.sources import Box, Source
 from visualquant.kernels.tasks import Control, box_bytes, run
@@ -88,18 +90,32 @@ def _value(key: int, width: int) -> float:
 
 
 def _count(x: Source, boxes: Sequence[Box], width: int, shift: int, prefixes: U64, control: Control) -> I64:
+    """Counts of the next 16 bits of the order keys, by wanted prefix: int64 [prefixes, 65536]."""
     total = np.zeros((prefixes.size, 65_536), np.int64)
+    slots = np.zeros(65_536, np.uint8)
+    if width == 32 and shift == 0:
+        slots[prefixes] = np.arange(1, prefixes.size + 1)
+    reader = Reader(list(boxes), [(x, None, x.dtype.itemsize * 8)])
 
-    def work(index: int) -> I64:
+    def work(index: int) -> npt.NDArray[Any]:
+        reader.before(index)
         part = x.box(boxes[index])
-        counts = np.zeros((prefixes.size, 65_536), np.int64)
-        if width == 32:
-            ranks.count_keys32(as_float32(part).view(np.uint32).reshape(-1), shift, prefixes, counts)
+        counts: npt.NDArray[Any]
+        if width == 32 and shift > 0:
+            counts = np.zeros(65_536, np.uint32)
+            ranks.count_top32(as_float32(part).view(np.uint32).reshape(-1), counts)
+            # NOTE: a full exponent is NaN or infinity
+            counts[:0x80] = counts[0xFF80:] = 0
+        elif width == 32:
+            counts = np.zeros(total.shape, np.int64)
+            ranks.count_low32(as_float32(part).view(np.uint32).reshape(-1), slots, counts)
         else:
+            counts = np.zeros(total.shape, np.int64)
             ranks.count_keys64(part.astype(np.float64).view(np.uint64).reshape(-1), shift, prefixes, counts)
+        reader.after(index)
         return counts
 
-    def commit(index: int, counts: I64) -> None:
+    def commit(index: int, counts: npt.NDArray[Any]) -> None:
         del index
         np.add(total, counts, out=total)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from visualquant.core.tensors import ElementType, TensorRef, element_type_of, unpack_bits
 from visualquant.errors import InputError
-from visualquant.kernels.layout import IndexArray, Layout, offsets
+from visualquant.kernels.layout import IndexArray, Layout, layout_of, offsets
 
 Array = npt.NDArray[Any]
 Box = tuple[int, int, int, int]
@@ -106,6 +106,20 @@ class Strided:
         """Distance of neighbouring columns where neighbouring rows lie side by side in memory; else None."""
         row, column = self._steps
         return column if row == 1 and column is not None and column > 0 else None
+
+    @property
+    def flat(self) -> Strided | None:
+        """The same elements in the order of memory, as one row; None where memory has gaps or repeats elements."""
+        count = math.prod(self.layout.shape)
+        live = sorted((abs(s), n) for n, s in zip(self.layout.shape, self.strides, strict=True) if n != 1)
+        step = 1
+        for stride, size in live:
+            if stride != step:
+                return None
+            step *= size
+        if count == 0 or self.memory.size != count:
+            return None
+        return Strided(self.memory, (1,), layout_of((count,), (), None, None, (0, 0, 1), True, ()))
 
     def place(self, row: int, column: int) -> int:
         """Position of one element."""

@@ -206,7 +206,9 @@ def _write_model(path: Path, shape: _Shape, kind: str, tensors: list[Any]) -> No
         gate = node("MatMul", [x, weight(f"{base}.gate.weight")], f"{base}.gate")
         up = node("MatMul", [x, weight(f"{base}.up.weight")], f"{base}.up")
         active = node("Mul", [gate, node("Sigmoid", [gate], f"{base}.sigmoid")], f"{base}.silu")
-        down = node("MatMul", [node("Mul", [active, up], f"{base}.gated"), weight(f"{base}.down.weight")], f"{base}.down")
+        down = node(
+            "MatMul", [node("Mul", [active, up], f"{base}.gated"), weight(f"{base}.down.weight")], f"{base}.down"
+        )
         x = node("Add", [x, down], f"{base}.out")
     value = TensorProto.FLOAT
     graph = helper.make_graph(
