@@ -13,6 +13,7 @@ _EXPORTS = {
     "MeasureOptions": "api",
     "fake_quantize": "api",
     "measure": "api",
+    "release": "api",
     "what_if": "api",
 }
 
@@ -21,6 +22,7 @@ __all__ = [
     "MeasureOptions",
     "fake_quantize",
     "measure",
+    "release",
     "what_if",
 ]
 

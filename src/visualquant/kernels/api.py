@@ -90,6 +90,16 @@ def measure(
     return measuring.measure(x, codes, params, options or MeasureOptions())
 
 
+def release(array: Array) -> None:
+    """Lets the pages of a read-only file map leave this process, when whoever read them is done.
+
+    They stay in the system's cache and come back when touched. Arrays of any other kind are left alone.
+    """
+    from visualquant.kernels.tasks import Advisor, file_region
+
+    Advisor().drop(file_region(array), 0, array.nbytes)
+
+
 def what_if(
     x: Array | TensorRef | BlockSource,
     *,

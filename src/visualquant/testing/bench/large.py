@@ -152,12 +152,10 @@ def make_large(
             start = files[kind].begin()
             files[kind].write(scales)
             tensors[kind].append(_external(f"{name}_scale", "FLOAT", scales.shape, files[kind], start))
-    paths = []
     for name in names:
         files[name].file.close()
-        paths.append(folder / f"{name}.onnx")
-        _write_model(paths[-1], shape, name, tensors[name])
-    return LargeModels(*paths, total)
+        _write_model(folder / f"{name}.onnx", shape, name, tensors[name])
+    return LargeModels(folder / "float.onnx", folder / "int8.onnx", folder / "int4.onnx", total)
 
 
 def _blocked(values: F32) -> tuple[npt.NDArray[np.uint8], F32]:
