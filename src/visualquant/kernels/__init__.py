@@ -13,6 +13,7 @@ _EXPORTS = {
     "MeasureOptions": "api",
     "fake_quantize": "api",
     "measure": "api",
+    "prefetch": "api",
     "release": "api",
     "what_if": "api",
 }
@@ -22,6 +23,7 @@ __all__ = [
     "MeasureOptions",
     "fake_quantize",
     "measure",
+    "prefetch",
     "release",
     "what_if",
 ]

@@ -89,6 +89,7 @@ def measure(
     if needs_second:
         channels = _second_pass(x, codes, params, subject, options, wants, control)
     stats = _assemble(params, options, done, channels, control)
+    done.reader.drop_all()
     if control.meter is not None:
         control.meter.finish()
     return stats
