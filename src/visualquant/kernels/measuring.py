@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 F64 = npt.NDArray[np.float64]
 _TRANSPOSED_LEAF = 2048
 _MOST_BINS = 4096
+_LEAST_TASK = 1 << 18
 
 
 def measure(
@@ -78,7 +79,7 @@ def measure(
         outliers=options.outliers and (by_channel or options.channel_axis is None),
         blocks=subject.blocked,
         by_row=params is not None and params.axis is not None and not subject.blocked,
-        chunk_elements=max(subject.leaf, options.chunk_bytes // 4),
+        chunk_elements=_task_elements(subject, options),
         fast_from=fast_from,
     )
     needs_second = first_axis != options.channel_axis
@@ -93,6 +94,13 @@ def measure(
     if control.meter is not None:
         control.meter.finish()
     return stats
+
+
+def _task_elements(subject: Subject, options: MeasureOptions) -> int:
+    """Elements of a task: a chunk, or less where a few threads would otherwise share one or two tasks."""
+    total = subject.layout.rows * subject.layout.columns
+    share = max(_LEAST_TASK, total // (4 * max(1, options.threads))) if options.threads > 1 else total
+    return max(subject.leaf, min(options.chunk_bytes // 4, share))
 
 
 def _control(subject: Subject, options: MeasureOptions, needs_second: bool) -> Control:

@@ -114,24 +114,28 @@ def _moments(x: Any) -> Any:
 
 
 @inline
-def _beside(x: Any, low: Any, high: Any) -> Any:
-    """How many values lie below `low`, and above `high`."""
-    below = np.float32(0)
-    above = np.float32(0)
+def _beside(x: Any, low: Any, high: Any, near_low: Any, near_high: Any) -> Any:
+    """The smaller of how many values lie below `low` and above `high`; and the same for the nearer pair."""
     one = np.float32(1)
     zero = np.float32(0)
-    total_below = 0.0
-    total_above = 0.0
+    counts = np.zeros(4)
     for t in range(0, x.size, 65536):
         part = x[t : t + 65536]
-        below = zero
-        above = zero
+        a = zero
+        b = zero
+        c = zero
+        d = zero
         for i in range(part.size):
-            below += one if part[i] < low else zero
-            above += one if part[i] > high else zero
-        total_below += np.float64(below)
-        total_above += np.float64(above)
-    return total_below, total_above
+            v = part[i]
+            a += one if v < low else zero
+            b += one if v > high else zero
+            c += one if v < near_low else zero
+            d += one if v > near_high else zero
+        counts[0] += np.float64(a)
+        counts[1] += np.float64(b)
+        counts[2] += np.float64(c)
+        counts[3] += np.float64(d)
+    return min(counts[0], counts[1]), min(counts[2], counts[3])
 
 
 @strict_inline
@@ -164,10 +168,10 @@ def _select(values: Any, count: int, rank: int) -> Any:
 
 
 @strict_inline
-def _key(pattern: Any) -> int:
+def _key(pattern: Any) -> Any:
     """Top 12 bits of the order key of a float32 bit pattern: its place among 4,096 bins of growing width."""
-    key = pattern ^ np.uint32(0xFFFFFFFF) if pattern >> np.uint32(31) else pattern | np.uint32(0x80000000)
-    return int(key >> np.uint32(32 - _TOP))
+    sign = np.uint32(0xFFFFFFFF) if pattern >= np.uint32(0x80000000) else np.uint32(0x80000000)
+    return (pattern ^ sign) >> np.uint32(32 - _TOP)
 
 
 @strict_inline
@@ -177,18 +181,26 @@ def _rank(k: int, size: int) -> int:
 
 
 @strict_inline
-def _quartile_bins(x: Any, bins: Any, places: Any) -> None:
+def _quartile_bins(x: Any, keys: Any, bins: Any, places: Any) -> None:
     """Counts x by key, and finds the bin of each of the six order statistics around the quartiles.
 
     Args:
         x: float32, finite.
-        bins: out, int64 [4096].
+        keys: scratch, uint16 [1024].
+        bins: out, uint32 [4096].
         places: out, int64 [2, 6]: bin, and elements before it.
     """
     patterns = x.view(np.uint32)
-    bins[:] = 0
-    for i in range(x.size):
-        bins[_key(patterns[i])] += 1
+    bins[:] = np.uint32(0)
+    for t in range(0, x.size, _TILE):
+        part = patterns[t : t + _TILE]
+        for i in range(part.size):
+            keys[i] = np.uint16(_key(part[i]))
+        words = part.size >> 2 if HAS_TILES else 0
+        if words > 0:
+            count_shorts(keys, 0, words, bins)
+        for i in range(4 * words, part.size):
+            bins[keys[i]] += np.uint32(1)
     b = 0
     before = 0
     for k in range(6):
@@ -196,9 +208,20 @@ def _quartile_bins(x: Any, bins: Any, places: Any) -> None:
         if rank < before:  # NOTE: with few elements the ranks of two quartiles overlap
             b = 0
             before = 0
-        while before + bins[b] <= rank:
-            before += bins[b]
-            b += 1
+        while True:
+            # NOTE: 64 bins at a time while all of them lie before the rank
+            group = np.int64(0)
+            if b & 63 == 0:
+                for i in range(b, min(b + 64, _BINS)):
+                    group += np.int64(bins[i])
+            if b & 63 == 0 and before + group <= rank:
+                before += group
+                b += 64
+            elif before + np.int64(bins[b]) <= rank:
+                before += np.int64(bins[b])
+                b += 1
+            else:
+                break
         places[0, k] = b
         places[1, k] = before
 
@@ -249,7 +272,8 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
         far: out, int64 [rows].
         six: out, int64 [rows]; −1 where a row has fewer than 64 finite elements.
     """
-    bins = np.empty(_BINS, np.int64)
+    bins = np.empty(_BINS, np.uint32)
+    keys = np.empty(_TILE, np.uint16)
     ordered = np.empty(6)
     places = np.empty((2, 6), np.int64)
     pattern = np.empty(1, np.uint32)
@@ -277,11 +301,19 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
                 for i in range(n):
                     six[r] += 1 if abs(np.float64(row[i]) - mean) > 6.0 * sigma else 0
         reach = max(high - mean, mean - low) + sigma
-        below, above = _beside(row, np.float32(mean - 0.5 * sigma), np.float32(mean + 0.5 * sigma))
-        # NOTE: 0.99 covers the rounding of the two limits to float32
-        if min(below, above) >= 0.25 * n + 1.0 and reach < 10.0 * 0.99 * sigma and sigma > 1e-5 * abs(mean):
+        wide, near = _beside(
+            row,
+            np.float32(mean - 0.5 * sigma),
+            np.float32(mean + 0.5 * sigma),
+            np.float32(mean - 0.38 * sigma),
+            np.float32(mean + 0.38 * sigma),
+        )
+        # NOTE: 0.99 covers the rounding of the limits to float32
+        quarter = 0.25 * n + 1.0
+        least = sigma if wide >= quarter else 0.76 * sigma if near >= quarter else 0.0
+        if reach < 10.0 * 0.99 * least and sigma > 1e-5 * abs(mean):
             continue
-        _quartile_bins(row, bins, places)
+        _quartile_bins(row, keys, bins, places)
         # NOTE: each quartile lies within its bins; where even the narrowest IQR reaches every element, none is far
         least_high = _edge(places[0, 4], pattern)
         most_low = _edge(places[0, 1] + 1, pattern)
