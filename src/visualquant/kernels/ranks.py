@@ -138,6 +138,15 @@ def _beside(x: Any, low: Any, high: Any, near_low: Any, near_high: Any) -> Any:
     return min(counts[0], counts[1]), min(counts[2], counts[3])
 
 
+@inline
+def _beyond(x: Any, centre: float, limit: float) -> float:
+    """How many values lie further than `limit` from the centre."""
+    total = 0.0
+    for i in range(x.size):
+        total += 1.0 if abs(np.float64(x[i]) - centre) > limit else 0.0
+    return total
+
+
 @strict_inline
 def _select(values: Any, count: int, rank: int) -> Any:
     """The value of this rank among values[:count], which are reordered (Hoare's selection)."""
@@ -298,8 +307,7 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
         if n >= 64:
             six[r] = 0
             if max(high - mean, mean - low) > 6.0 * sigma:
-                for i in range(n):
-                    six[r] += 1 if abs(np.float64(row[i]) - mean) > 6.0 * sigma else 0
+                six[r] = int(_beyond(row, mean, 6.0 * sigma))
         reach = max(high - mean, mean - low) + sigma
         wide, near = _beside(
             row,
@@ -328,5 +336,4 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
         q75 = _between(ordered[4], ordered[5], (n - 1) * 0.75 - int((n - 1) * 0.75))
         limit = 10.0 * (q75 - q25)
         if max(high - median, median - low) > limit:
-            for i in range(n):
-                far[r] += 1 if abs(np.float64(row[i]) - median) > limit else 0
+            far[r] = int(_beyond(row, median, limit))
