@@ -219,15 +219,15 @@ def _quartile_bins(x: Any, keys: Any, bins: Any, places: Any) -> None:
             before = 0
         while True:
             # NOTE: 64 bins at a time while all of them lie before the rank
-            group = np.int64(0)
+            group: Any = np.int64(0)
             if b & 63 == 0:
                 for i in range(b, min(b + 64, _BINS)):
                     group += np.int64(bins[i])
             if b & 63 == 0 and before + group <= rank:
                 before += group
                 b += 64
-            elif before + np.int64(bins[b]) <= rank:
-                before += np.int64(bins[b])
+            elif before + int(bins[b]) <= rank:
+                before += int(bins[b])
                 b += 1
             else:
                 break
