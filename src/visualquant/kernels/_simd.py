@@ -124,29 +124,33 @@ def _typed_blocks(
 
 def _emit_rows(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     e, b = Emitter(builder), builder
-    x, d, first_code, s, z, pieces, totals = _views(context, builder, signature, args)
+    x, d, first_code, s, z, z_code, pieces, totals = _views(context, builder, signature, args)
     d_data = b.gep(d.data, [first_code])
     from_bytes = signature.args[1].dtype == types.int8
     even, odd = Sums(e, _OF_ROWS, from_bytes), Sums(e, _OF_ROWS, from_bytes)
     scale, zero = e.splat(s), e.splat(z)
+    code_of_zero = e.splat_bytes(z_code)
     with cgutils.for_range(b, pieces) as loop:
         for half, sums in ((0, even), (LANES, odd)):
             at = b.add(b.mul(loop.index, LONG(PIECE)), LONG(half))
             # NOTE: two sets of sums, so that each lane adds half as many terms
-            v, back, error, size, _ = _half(e, sums, b.gep(x.data, [at]), b.gep(d_data, [at]), scale, zero)
+            v, back, error, size, code = _half(e, sums, b.gep(x.data, [at]), b.gep(d_data, [at]), scale, zero)
             sums.multiply_add(X_SQ, v, v)
             sums.multiply_add(E_SQ, error, error)
             sums.multiply_add(D_SQ, back, back)
             sums.update(E_MAX, size)
-            sums.update(Y_ZEROS, e.zeros(back))
+            equal = b.icmp_signed("==", code, code_of_zero) if from_bytes else None
+            sums.update(Y_ZEROS, e.zeros(back) if equal is None else e.count(equal))
     even.absorb(odd)
     even.write(totals.data)
     return context.get_dummy_value()
 
 
-def _typed_rows(typing: Any, x: Any, d: Any, first_code: Any, s: Any, z: Any, pieces: Any, totals: Any) -> Any:
+def _typed_rows(
+    typing: Any, x: Any, d: Any, first_code: Any, s: Any, z: Any, z_code: Any, pieces: Any, totals: Any
+) -> Any:
     del typing
-    return types.void(x, d, first_code, s, z, pieces, totals), _emit_rows
+    return types.void(x, d, first_code, s, z, z_code, pieces, totals), _emit_rows
 
 
 def _emit_counts(bits: int) -> Any:
@@ -213,7 +217,8 @@ def _no_tile(*args: Any) -> None:
 # |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = figures
 # of the whole tile by the names above, float32; EXCESS is the largest |e| − limit.
 block_tile: Any = intrinsic(_typed_blocks) if JIT else _no_tile
-# row_tile(x, d, first_code, s, z, pieces, totals): the figures of 32·pieces elements under one scale.
+# row_tile(x, d, first_code, s, z, z_code, pieces, totals): the figures of 32·pieces elements under one scale; zeros of
+# x̂ are codes equal to z_code (int8) where codes are bytes.
 row_tile: Any = intrinsic(_typed_rows) if JIT else _no_tile
 # count_bytes(bytes, first, words, table), count_shorts(shorts, first, words, table): table[place] += 1 for 8·words
 # bytes (4·words uint16) from place `first` on; table is uint32. One store each: a core stores once a cycle.

@@ -46,7 +46,7 @@ from visualquant.kernels.records import (
 from visualquant.kernels.scale_groups import code_ends
 from visualquant.kernels.sources import Strided, source_of, type_of
 from visualquant.kernels.statistics import FAST_FROM
-from visualquant.kernels.tasks import Control, Meter, boxes
+from visualquant.kernels.tasks import Control, Meter, boxes, file_region
 
 if TYPE_CHECKING:
     from visualquant.kernels.api import MeasureOptions
@@ -100,7 +100,12 @@ def _task_elements(subject: Subject, options: MeasureOptions) -> int:
     """Elements of a task: a chunk, or less where a few threads would otherwise share one or two tasks."""
     total = subject.layout.rows * subject.layout.columns
     share = max(_LEAST_TASK, total // (4 * max(1, options.threads))) if options.threads > 1 else total
-    return max(subject.leaf, min(options.chunk_bytes // 4, share))
+    most = options.chunk_bytes // 4
+    source = subject.x
+    if isinstance(source, Strided) and source.is_contiguous and not (options.histogram_bins or subject.blocked):
+        # NOTE: nothing is copied and nothing is read twice, so tasks need be small for files and `cancel` alone
+        most *= 1 if file_region(source.memory) is not None else 4
+    return max(subject.leaf, min(most, share))
 
 
 def _control(subject: Subject, options: MeasureOptions, needs_second: bool) -> Control:

@@ -86,11 +86,15 @@ def _rest(x: Any, d: Any, s: Any, z: Any, totals: Any) -> None:
 
 
 @inline
-def _tile_figures(x: Any, d: Any, at: int, s: Any, z: Any, totals: Any) -> None:
-    """The figures of at most TILE elements under one scale; codes (or values) from d[at]."""
+def _tile_figures(x: Any, d: Any, at: int, s: Any, z: Any, wide: bool, totals: Any) -> None:
+    """The figures of at most TILE elements under one scale; codes (or, if `wide`, float32 values) from d[at]."""
     pieces = x.size // PIECE if HAS_TILES else 0
     if pieces > 0:
-        row_tile(x, d, at, s, z, pieces, totals)
+        whole = z >= np.float32(-128) and z <= np.float32(127) and np.float32(np.int8(z)) == z
+        row_tile(x, d, at, s, z, np.int8(z) if whole else np.int8(0), pieces, totals)
+        if not whole:
+            # NOTE: a zero point that is no int8 equals no code (of wider codes the vectors compare it themselves)
+            totals[_Y_ZEROS] = totals[_Y_ZEROS] if wide else _0
     else:
         _nothing(totals)
     done = pieces * PIECE
@@ -191,14 +195,14 @@ def measure_rows(
                 xt = x[r, t : min(stop, t + TILE)]
                 n = xt.size
                 if bits == VALUES:
-                    _tile_figures(xt, values[r, t : t + n], 0, s, z, totals)
+                    _tile_figures(xt, values[r, t : t + n], 0, s, z, True, totals)
                 elif table.size > 0:
                     at = decode(codes, first + r * columns + t, n, bits, flip, q)
                     look_up(q[at : at + n], table, looked[:n])
-                    _tile_figures(xt, looked, 0, s, z, totals)
+                    _tile_figures(xt, looked, 0, s, z, True, totals)
                 else:
                     at = decode(codes, first + r * columns + t, n, bits, flip, q)
-                    _tile_figures(xt, q, at, s, z, totals)
+                    _tile_figures(xt, q, at, s, z, False, totals)
                 _add(rec, totals)
                 d_sq += totals[_D_SQ]
                 low = min(low, totals[_D_MIN])
