@@ -90,7 +90,7 @@ def test_sources(dtype: str) -> None:
 
 @pytest.mark.parametrize("zero", [0, 1, 128, 255])
 def test_zero_points_at_the_ends(zero: int) -> None:
-    x, codes, params = make_case((4, 200), "uint8", "per_channel", axis=0)
+    _, codes, params = make_case((4, 200), "uint8", "per_channel", axis=0)
     moved = QuantParams(params.code_type, params.scale, np.full(4, zero), 0, None, 0, 255)
     stats = measure(moved.dequantize(codes).astype(np.float32), codes, moved, MeasureOptions(channel_axis=0))
     assert stats.x_hat is not None
