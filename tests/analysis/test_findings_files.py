@@ -153,6 +153,22 @@ def test_weight_unclaimed(compare: Any) -> None:
     report = compare(mlp(WEIGHT), quant)
     assert found(report, "WEIGHT_UNCLAIMED").value == "w_q"
     assert "UNKNOWN_OPERATOR" in codes(report)
+    assert "NOT_QUANTIZED" not in codes(report)
+
+
+def test_weight_of_a_quantizer_that_no_reader_knows(compare: Any) -> None:
+    domain = "qonnx.custom_op.general"
+    settings = {"one": 1.0, "exponent_bits": 4.0, "mantissa_bits": 3.0, "bias": 7.0, "largest": 448.0}
+    nodes = [
+        helper.make_node("FloatQuant", ["w", *settings], ["w_q"], name="quant", domain=domain),
+        helper.make_node("MatMul", ["x", "w_q"], ["m"], name="fc"),
+        helper.make_node("Relu", ["m"], ["y"], name="act"),
+    ]
+    inits = [tensor("w", WEIGHT), *(tensor(k, np.float32(v)) for k, v in settings.items())]
+    report = compare(mlp(WEIGHT), model(nodes, inits, inputs=[("x", (1, 32))], extra_opsets=[(domain, 1)]))
+    assert found(report, "WEIGHT_UNCLAIMED").value == "w"
+    assert "NOT_QUANTIZED" not in codes(report)
+    assert "no reader understands" in report.summary.sentence
 
 
 def test_weight_at_run_time(compare: Any) -> None:

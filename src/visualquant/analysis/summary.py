@@ -33,6 +33,8 @@ def sentence(model: Model) -> str:
             return f"{model.name} is a {halves[0]} model."
         if model.sites:
             return f"{model.name} quantizes activations only."
+        if model.unclaimed:
+            return f"{model.name} seems to be quantized, in a form that no reader understands."
         return f"{model.name} is not quantized."
     types: collections.Counter[str] = collections.Counter()
     grains: collections.Counter[str] = collections.Counter()

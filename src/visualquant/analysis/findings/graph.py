@@ -30,6 +30,8 @@ def not_quantized(context: Context) -> Iterator[Draft]:
     model = context.quant_model
     if any(s.role == "weight" for s in model.sites):
         return  # also half precision, and weights that were dequantized in the file: other findings speak of them
+    if model.unclaimed and not model.sites:
+        return  # what is stored looks quantized: WEIGHT_UNCLAIMED speaks of it
     if context.float_model.sha256 is not None and context.float_model.sha256 == model.sha256:
         what = "Both files are the same: nothing to compare."
     elif model.sites:

@@ -12,6 +12,8 @@ from visualquant.formats.schemes._qdq_ops import is_dequantize
 MIN_ELEMENTS = 16
 _PARAMETER_OPS = LAYOUT_OPS | {"Mul", "Div"}
 _CODE_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
+# Quantizers of stored float values (slot 0) that no reader understands yet.
+_UNREAD_QUANTIZERS = frozenset({"FloatQuant", "QuantizeBFP", "QuantizeWithOrder"})
 # Input slots that hold indices, masks, shapes or plain data of another kind, whatever their type.
 _NOT_WEIGHTS: dict[str, frozenset[int]] = {
     "Gather": frozenset({1}),
@@ -28,7 +30,10 @@ _NOT_WEIGHTS: dict[str, frozenset[int]] = {
 
 
 def unclaimed_weights(graph: GraphView, sites: Iterable[QuantSite]) -> Iterator[ValueId]:
-    """Stored integer (and small float) tensors that look like weights and belong to no site, in id order."""
+    """Stored tensors that look like quantized weights and belong to no site, in id order.
+
+    Integers and small floats, and floats that a quantizer unknown to the readers takes.
+    """
     claimed: set[ValueId] = set()
     for site in sites:
         claimed.add(site.value)
@@ -38,10 +43,11 @@ def unclaimed_weights(graph: GraphView, sites: Iterable[QuantSite]) -> Iterator[
         const = value.const
         if const is None or value.id in claimed or const.size < MIN_ELEMENTS:
             continue
-        small_float = const.dtype.is_float and const.dtype.bits < 16
-        if const.dtype.name not in _CODE_TYPES and not small_float:
-            continue
         readers = [(n, s) for n, s in graph.readers_of(value.id) if not n.is_call]
+        small_float = const.dtype.is_float and const.dtype.bits < 16
+        fed = any(s == 0 and n.op_type in _UNREAD_QUANTIZERS for n, s in readers)
+        if const.dtype.name not in _CODE_TYPES and not small_float and not fed:
+            continue
         if readers and not all(_is_other(n, s) for n, s in readers):
             yield value.id
 
