@@ -90,6 +90,27 @@ def measure(
     return measuring.measure(x, codes, params, options or MeasureOptions())
 
 
+def prefetch(tensor: Array | TensorRef) -> None:
+    """Asks the system to read a tensor that lies in a read-only file map, while something else is measured.
+
+    Returns at once; arrays of any other kind are left alone.
+    """
+    from visualquant.kernels.tasks import Advisor, file_region
+
+    memory = tensor.raw() if isinstance(tensor, TensorRef) else tensor
+    Advisor().will_need(file_region(memory), 0, memory.nbytes)
+
+
+def release(array: Array) -> None:
+    """Lets the pages of a read-only file map leave this process, when whoever read them is done.
+
+    They stay in the system's cache and come back when touched. Arrays of any other kind are left alone.
+    """
+    from visualquant.kernels.tasks import Advisor, file_region
+
+    Advisor().drop(file_region(array), 0, array.nbytes)
+
+
 def what_if(
     x: Array | TensorRef | BlockSource,
     *,
