@@ -25,7 +25,7 @@ F64 = npt.NDArray[np.float64]
 _STEP = 1 << 20
 _PENDING_BYTES = 64 << 20
 # A tensor up to this size stays mapped while it is measured; mapping it again for each pass costs time.
-_KEPT_BYTES = 128 << 20
+_KEPT_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from visualquant.kernels._jit import f32, i64, inline, kernel, larger, read, smaller, strict_inline, u8, u32, u64, write
 from visualquant.kernels._simd import HAS_TILES, count_shorts
+from visualquant.kernels.brackets import far_by_counts
 
 _BINS = 4096
 _TOP = 12  # bits of the first key of a row: sign, exponent, 3 bits of the mantissa
@@ -273,7 +274,8 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
     """Outliers of rows: beyond median ± 10·IQR, and beyond 6 population σ of the mean.
 
     A row of which no element can be far is settled by two counts: where at least a quarter lies below mean − σ/2
-    and a quarter above mean + σ/2, the IQR is at least σ. Other rows get exact quartiles.
+    and a quarter above mean + σ/2, the IQR is at least σ. Most others are settled by bounds of the quartiles (see
+    brackets.py); what is left gets exact quartiles.
 
     Args:
         x: float32 [rows, columns]; NaN and infinities are left out.
@@ -284,6 +286,7 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
     bins = np.empty(_BINS, np.uint32)
     keys = np.empty(_TILE, np.uint16)
     ordered = np.empty(6)
+    state = np.empty((6, 3))
     places = np.empty((2, 6), np.int64)
     pattern = np.empty(1, np.uint32)
     for r in range(x.shape[0]):
@@ -320,6 +323,10 @@ def outliers(x: Any, scratch: Any, far: Any, six: Any) -> None:
         quarter = 0.25 * n + 1.0
         least = sigma if wide >= quarter else 0.76 * sigma if near >= quarter else 0.0
         if reach < 10.0 * 0.99 * least and sigma > 1e-5 * abs(mean):
+            continue
+        count = far_by_counts(row, mean, sigma, low, high, state) if n >= 8 else -1
+        if count >= 0:
+            far[r] = count
             continue
         _quartile_bins(row, keys, bins, places)
         # NOTE: each quartile lies within its bins; where even the narrowest IQR reaches every element, none is far

@@ -214,7 +214,7 @@ class _Writer:
             self.files["float"].write(values.tobytes())
             of = scale[first : first + len(values), None] if by_row else scale
             np.rint(values / of).astype(np.int8).tofile(self.files["int8"])
-            codes, step = _int4(values)
+            codes, step = _int4(values, by_row)
             self.files["int4"].write(codes.tobytes())
             steps.append(step)
             self.done += values.size
@@ -229,12 +229,11 @@ class _Writer:
         start = _aligned(self.files["int4"])
         for step in steps:
             self.files["int4"].write(step.tobytes())
-        self.tensors["int4"].append(
-            _external(f"{name}.s", TensorProto.FLOAT, (-(-rows // BLOCK), columns), "int4", start, 32)
-        )
+        grid = (rows, columns // BLOCK) if by_row else (rows // BLOCK, columns)
+        self.tensors["int4"].append(_external(f"{name}.s", TensorProto.FLOAT, grid, "int4", start, 32))
         forms: dict[str, dict[str, Any]] = {
             "int8": {"axis": 0 if by_row else 1},
-            "int4": {"axis": 0, "block_size": BLOCK},
+            "int4": {"axis": 1 if by_row else 0, "block_size": BLOCK},
         }
         for kind, more in forms.items():
             node = helper.make_node("DequantizeLinear", [f"{name}.q", f"{name}.s"], [name], name=f"{name}.dq", **more)
@@ -268,12 +267,13 @@ class _Writer:
             yield first, out
 
 
-def _int4(values: F32) -> tuple[npt.NDArray[np.uint8], F32]:
-    """Symmetric int4 codes in blocks of 32 rows, packed low nibble first, and a scale for each block and column."""
-    blocks = values.reshape(-1, BLOCK, values.shape[1])
-    step = np.abs(blocks).max(axis=1) / np.float32(7)
-    codes = np.rint(blocks / step[:, None]).astype(np.int8).reshape(-1, 2).view(np.uint8)
-    return (codes[:, 0] & 15) | (codes[:, 1] << 4), step
+def _int4(values: F32, by_row: bool) -> tuple[npt.NDArray[np.uint8], F32]:
+    """Symmetric int4 codes packed low nibble first, and a scale for each 32 elements of a row, or of a column."""
+    rows, columns = values.shape
+    blocks = values.reshape(rows, -1, BLOCK, 1) if by_row else values.reshape(-1, 1, BLOCK, columns)
+    step = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(7)
+    codes = np.rint(blocks / step).astype(np.int8).reshape(-1, 2).view(np.uint8)
+    return (codes[:, 0] & 15) | (codes[:, 1] << 4), step.reshape(rows, -1) if by_row else step.reshape(-1, columns)
 
 
 def _aligned(file: BinaryIO) -> int:
