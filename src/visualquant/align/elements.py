@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.core.quant import QuantParams, ViewStep
-from visualquant.core.tensors import FileSource, TensorRef
+from visualquant.core.tensors import TensorRef
 from visualquant.kernels.api import release
 
 Floats = npt.NDArray[np.float64]
@@ -23,9 +23,9 @@ _LARGE_BYTES = 1 << 20
 def take(ref: TensorRef, index: Index) -> npt.NDArray[Any]:
     """The elements of a stored tensor at flat positions; 2 and 4 bits are picked out of their bytes."""
     picked = _picked(ref, index)
-    if isinstance(ref.source, FileSource) and ref.nbytes >= _LARGE_BYTES:
+    if ref.nbytes >= _LARGE_BYTES:
         # NOTE: each element brings its page and the pages around it; over a large model that is nearly the whole file
-        release(ref.raw())
+        release(ref)
     return picked
 
 
