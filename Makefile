@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 # Debian packages that tests use; installed by `make test` when root, otherwise named.
-SYSTEM_PACKAGES :=
+SYSTEM_PACKAGES := openssl qemu-user-static
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-lowest lint format bench proto clean system-packages

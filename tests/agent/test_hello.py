@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import onnxruntime
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.agent.agents import AgentProcess
 from visualquant.errors import DeviceError
 from visualquant.runtime.remote import hello
 from visualquant_agent import __main__ as agent_main
+from visualquant_agent.auth import is_loopback
 from visualquant_agent.service import SERVICE_NAME, make_server
 from visualquant_agent.wire.v1 import agent_pb2, agent_pb2_grpc
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server, port = make_server("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
+    served = make_server("127.0.0.1:0")
+    served.start()
+    yield f"127.0.0.1:{served.port}"
+    served.stop()
 
 
 def test_hello_tells_versions_and_device(address: str) -> None:
     info = hello(address)
     assert info.onnxruntime_version == onnxruntime.__version__
     assert "CPUExecutionProvider" in info.providers
-    assert info.capabilities == ("hello",)
+    assert {"hello", "models", "optimize", "run", "summary", "profile"} <= set(info.capabilities)
     assert info.cores >= 1 and info.memory_bytes > 0 and info.machine
 
 
@@ -60,16 +61,12 @@ def test_nobody_there_is_a_device_error() -> None:
 def test_open_address_needs_the_word_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert agent_main.main(["serve", "--listen", "0.0.0.0:0"]) == 2
     assert "--insecure" in capsys.readouterr().err
-    assert agent_main.is_loopback("127.0.0.1:1") and agent_main.is_loopback("[::1]:1")
-    assert not agent_main.is_loopback("192.168.0.2:1") and not agent_main.is_loopback("board.local:1")
+    assert is_loopback("127.0.0.1:1") and is_loopback("[::1]:1") and is_loopback("unix:/tmp/agent")
+    assert not is_loopback("192.168.0.2:1") and not is_loopback("board.local:1")
 
 
-def test_command_serves_and_stops_on_sigterm() -> None:
-    command = [sys.executable, "-m", "visualquant_agent", "serve", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        port = int(line.rsplit("port ", 1)[1].rstrip(")\n"))
-        assert hello(f"127.0.0.1:{port}").agent_version
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+def test_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
+    with AgentProcess(tmp_path) as agent:
+        assert hello(agent.address).agent_version
+        agent.process.send_signal(signal.SIGTERM)
+        assert agent.process.wait(timeout=20) == 0

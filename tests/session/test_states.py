@@ -12,6 +12,7 @@ import visualquant
 from visualquant.cli.main import run
 from visualquant.core.activations import PairSums, StepSums
 from visualquant.core.report import OutputRow, Report
+from visualquant.kernels.pair_sums import add_pair
 from visualquant.runtime.feeds import FeedOptions
 from visualquant.session.with_data import DataOptions
 
@@ -92,6 +93,18 @@ def test_a_step_axis_holds_sequences_that_run_beside_each_other(
     assert task.quant == pytest.approx(float(((y.reshape(-1) > 0.5) == labels.reshape(-1)).mean()))
 
 
+def test_groups_behind_a_run_time_quantizer_run_alone(
+    pair: tuple[Path, Path], audio: np.ndarray, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "d.npz", input=audio)
+    feeds = FeedOptions(constants={"sr": "16000"}, state=STATE)
+    report = visualquant.compare(*pair, data=DataOptions(str(tmp_path / "d.npz"), feeds=feeds, profile=False))
+    alone = {a.float_value: a.isolated["sqnr_db"] for a in report.activations if a.isolated}
+    convolutions = [name for name in alone if name.endswith("reparam_conv/Conv_output_0")]
+    assert len(convolutions) == 4 and min(alone[c] for c in convolutions) < 20  # one scale over unlike channels
+    assert not [n for r in report.runs for n in r.notes if "could not be run alone" in n]
+
+
 @pytest.mark.parametrize(
     ("options", "telling"),
     [
@@ -121,8 +134,8 @@ def test_many_steps_are_kept_in_few_ranges() -> None:
     y = x + rng.normal(size=x.shape) * 0.1
     sums, whole = StepSums(limit=8), PairSums()
     for step in range(100):
-        sums.update(step, x[step], y[step])
-        whole.update(x[step], y[step])
+        add_pair(sums.at(step), x[step], y[step])
+        add_pair(whole, x[step], y[step])
     assert sums.width == 16 and len(sums.ranges) == 7
     joined = PairSums()
     for one in sums.ranges:

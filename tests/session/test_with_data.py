@@ -122,7 +122,7 @@ def test_layers_against_a_plain_script(measured: tuple[Report, Path, Path, dict[
     """Where the quantized model runs unoptimised every value has its own name: figures must be equal there."""
     _, ours, theirs, arrays = measured
     x = {"input": arrays["val_input"][:12]}
-    floats, quants = _every_value(ours, x), _every_value(theirs, x)
+    floats, quants = _every_value(ours, x) | x, _every_value(theirs, x)
     options = DataOptions(
         str(ours.parents[1] / "data" / ("digits.npz" if "digits" in str(ours) else "mnist.npz")),
         feeds=FeedOptions(limit=12, batch=5),

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from visualquant.analysis.tap_plan import TapPair
 from visualquant.core.activations import PairSums, RangeUse, StepSums
+from visualquant.core.device import DeviceComparison
+from visualquant.core.graph import ValueId
+from visualquant.kernels.pair_sums import add_range, finite_extrema
 
 Array = npt.NDArray[Any]
 SAMPLE_ROWS = 4
@@ -44,13 +47,28 @@ class MeasuredActivation:
     def see(self, x: Array) -> None:
         """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""
         if self.range_use is not None:
-            self.range_use.update(x)
-        if x.dtype.kind == "f":
-            good = np.isfinite(x)
-            self.low = min(self.low, float(x.min(where=good, initial=math.inf)))
-            self.high = max(self.high, float(x.max(where=good, initial=-math.inf)))
+            add_range(self.range_use, x)
+            low, high = self.range_use.seen_low, self.range_use.seen_high
+        elif x.dtype.kind == "f":
+            low, high = finite_extrema(x)
+        else:
+            low, high = math.inf, -math.inf
+        self.low, self.high = min(self.low, low), max(self.high, high)
         if self.sample is None and x.ndim:
             self.sample = np.array(x[:SAMPLE_ROWS])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSite:
+    """A quantizer without a float counterpart: what enters it in the quantized model.
+
+    Attributes:
+        value: before the quantizer.
+        range_use: of it.
+    """
+
+    value: ValueId
+    range_use: RangeUse
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -67,6 +85,7 @@ class RunResult:
         feeds: the quantized model's inputs of the first batch.
         steps: sums by step of a sequence, by (float output, quant output); empty where samples are no sequences.
         states: float outputs that are fed back.
+        sites: quantizers without a float counterpart.
         sequence_steps: of each sample along its step axis (axis 1 of the whole outputs); 0 without.
     """
 
@@ -81,6 +100,7 @@ class RunResult:
     steps: dict[tuple[str, str], StepSums] = dataclasses.field(default_factory=dict)
     states: frozenset[str] = frozenset()
     sequence_steps: int = 0
+    sites: list[MeasuredSite] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -94,6 +114,7 @@ class DataFacts:
         reused: samples that are in calibration and validation alike.
         refusal: why the quantized model could not be run at all, or None.
         fallback: why it ran unoptimised, or None.
+        devices: what differs between this host and each device on the same samples.
     """
 
     labels: Array | None = None
@@ -102,3 +123,4 @@ class DataFacts:
     reused: int = 0
     refusal: str | None = None
     fallback: str | None = None
+    devices: list[DeviceComparison] = dataclasses.field(default_factory=list)

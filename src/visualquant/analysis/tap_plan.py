@@ -15,9 +15,12 @@ from visualquant.core.model import Model
 from visualquant.core.operators import QUANTIZE_OPS
 from visualquant.core.quant import QuantParams, QuantSite, code_limits
 from visualquant.core.trace import LAYOUT_OPS
+from visualquant.kernels.codes import from_codes, to_codes
 
 Array = npt.NDArray[Any]
 MAX_LAYOUT_OPS = 8
+INPUT = "<input>"
+"""Before the name of a float model's input, where a tap's name is expected: inputs are fed, not tapped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +51,13 @@ class TapPair:
 
     @property
     def observable(self) -> bool:
-        """True where both taps exist."""
-        return self.float_tap is not None and self.quant_tap is not None
+        """True where both taps exist, or inputs need none."""
+        return self.float_tap is not None and (self.quant_tap is not None or self.is_input)
+
+    @property
+    def is_input(self) -> bool:
+        """True for a graph input that is quantized at once."""
+        return self.float_tap is not None and self.float_tap.startswith(INPUT)
 
     def value_of(self, tapped: Array) -> Array:
         """The tapped array as float values: codes are dequantized as the runtime does, in float32."""
@@ -62,12 +70,8 @@ class TapPair:
 
 def quantize(x: Array, params: QuantParams) -> npt.NDArray[np.int32]:
     """saturate(round_half_even(x / scale) + zero_point) in float32, as QuantizeLinear; NaN becomes code 0."""
-    low, high = code_limits(params) or (-128, 127)
-    zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.float32), x.shape)
-    with np.errstate(all="ignore"):
-        codes = np.rint(x.astype(np.float32) / params.broadcast(params.scale, x.shape).astype(np.float32)) + zero
-    out: npt.NDArray[np.int32] = np.nan_to_num(np.clip(codes, low, high)).astype(np.int32)
-    return out
+    scale = params.broadcast(params.scale, x.shape)
+    return to_codes(x, scale, _zero_point(params, scale, x.shape), code_limits(params) or (-128, 127))
 
 
 def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
@@ -75,15 +79,20 @@ def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
 
     The runtime may turn int8 codes into uint8 (shifted by half the range) or back: the tapped type decides.
     """
-    zero = 0 if params.zero_point is None else params.broadcast(params.zero_point.astype(np.int32), codes.shape)
+    scale = params.broadcast(params.scale, codes.shape)
+    zero = _zero_point(params, scale, codes.shape)
     half = 1 << (8 * codes.dtype.itemsize - 1) if codes.dtype.itemsize < 4 else 0
     if codes.dtype.kind == "u" and params.code_type.kind == "int":
         zero = zero + half
     elif codes.dtype.kind == "i" and params.code_type.kind == "uint":
         zero = zero - half
-    scale = params.broadcast(params.scale, codes.shape).astype(np.float32)
-    out: npt.NDArray[np.float32] = (codes.astype(np.int32) - zero).astype(np.float32) * scale
-    return out
+    return from_codes(codes, scale, zero)
+
+
+def _zero_point(params: QuantParams, scale: Array, shape: tuple[int, ...]) -> Array:
+    if params.zero_point is None:
+        return np.zeros(scale.shape, np.int32)
+    return np.broadcast_to(params.broadcast(params.zero_point.astype(np.int32), shape), scale.shape)
 
 
 def sites_by_value(model: Model) -> dict[ValueId, QuantSite]:
@@ -237,6 +246,45 @@ def plan_taps(
             before_quantizer=early,
         )
     return tuple(sorted(pairs.values(), key=lambda p: (p.depth, p.float_value, p.quant_value)))
+
+
+def plan_inputs(float_model: Model, quant_model: Model, partner: Mapping[str, str]) -> tuple[TapPair, ...]:
+    """A pair for each graph input that is quantized at once.
+
+    Args:
+        float_model: the reference.
+        quant_model: its counterpart.
+        partner: float input by quant input.
+    """
+    ours = {float_model.graph.values[v].name: v for v in float_model.graph.inputs}
+    behind = sites_behind(quant_model)
+    found = []
+    for theirs in quant_model.graph.inputs:
+        site, name = behind.get(theirs), partner.get(quant_model.graph.values[theirs].name)
+        if site is not None and site.params is not None and site.params.code_type.is_integer and name in ours:
+            after = site.value if site.dequantized is None else site.dequantized
+            found.append(TapPair(ours[name], after, None, -1, INPUT + name, None, site.params, site, None, True))
+    return tuple(found)
+
+
+def unpaired_sites(quant_model: Model, pairs: Collection[TapPair]) -> dict[ValueId, QuantSite]:
+    """The site behind each value that a QuantizeLinear takes and that no pair covers.
+
+    Such values stand inside what is one operator in the float model (a HardSwish function, say): their ranges can
+    still be seen in the quantized model itself.
+    """
+    covered = {id(p.site) for p in pairs if p.site is not None}
+    behind = sites_behind(quant_model)
+    return {
+        v: s
+        for v, s in behind.items()
+        if id(s) not in covered
+        and s.params is not None
+        and s.params.code_type.is_integer
+        and s.params.scale.size == 1
+        and quant_model.graph.producer_of(v) is not None
+        and not quant_model.graph.values[v].scope
+    }
 
 
 def _quant_tap(

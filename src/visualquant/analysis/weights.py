@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,6 +101,47 @@ def measure_weights(
             options.progress(done, total)
         found.append(_measured(quant_model, alignment, job, source, *cache[key]))
     return _with_shared_groups(found)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PairedWeight:
+    """A stored tensor of the quantized model and its float counterpart, before anything is read.
+
+    Attributes:
+        value: name in the quantized model.
+        float_values: names in the float model.
+        role: "weight" or "bias".
+        arrays: reads them: float values in the layout of the codes, codes, parameters, or what is in the way.
+    """
+
+    value: str
+    float_values: tuple[str, ...]
+    role: str
+    arrays: Callable[[], tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None, QuantParams | None, str | None]]
+
+
+def paired_arrays(float_model: Model, quant_model: Model, alignment: Alignment) -> list[PairedWeight]:
+    """Every stored weight and bias with what it is held against."""
+    found = []
+    for job in _jobs(quant_model, {p.quant: p for p in alignment.weights}):
+        source = _float_source(float_model.graph, job)
+        read = functools.partial(_read, job, source)
+        found.append(PairedWeight(quant_model.graph.values[job.value].key, source.names, job.role, read))
+    return found
+
+
+def _read(
+    job: _Job, source: _Source
+) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None, QuantParams | None, str | None]:
+    if job.codes is None or job.problem is not None or not source.arrays:
+        return None, None, None, job.problem or source.problem
+    codes, view, params = _without_slices(job)
+    try:
+        x = _in_code_layout(job, source, view, codes.shape)
+    except ValueError as error:
+        return None, None, None, f"shapes do not fit: {error}"
+    whole = x if isinstance(x, np.ndarray) else x.read(0, math.prod(x.shape)).reshape(x.shape)
+    return whole, codes.array() if isinstance(codes, TensorRef) else codes, params, None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from visualquant.cli.data_options import data_options, options_of
+from visualquant.cli.device_options import access_options, take_access
 from visualquant.core.report import Report
 from visualquant.errors import UsageError
 
 if TYPE_CHECKING:
-    from visualquant.session.with_data import DataOptions
+    from visualquant.session.devices import DeviceOptions
 
-
-# Options without a default that say nothing without samples, and how users spell them where that differs.
-_NEED_DATA = (
-    *("calib", "limit", "constants", "sample_axis", "state", "step_axis", "map_input"),
-    *("image_size", "mean", "std", "memory", "metric"),
-)
-_SPELLED = {"limit": "samples", "constants": "set"}
+PARTIAL = 4
 
 
 @click.command(name="compare")
@@ -33,23 +29,12 @@ _SPELLED = {"limit": "samples", "constants": "set"}
 @click.option("--fail-below-sqnr", type=float, metavar="DB", help="Exit code 1 if a weight's SQNR is below DB.")
 @click.option("--data-root", type=click.Path(path_type=Path), help="Folder of data files that are links elsewhere.")
 @click.option("--fusions", is_flag=True, help="List what was fused: before, after, and what is quantized there.")
-@click.option("--data", help="Samples: .npz, .npy, a folder of .npy or images, or `random`. Runs both models.")
 @click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
 @click.option("--encodings", type=click.Path(path_type=Path), help="AIMET encodings that belong to QUANT.")
-@click.option("--calib", help="Calibration samples when they stand in another file.")
-@click.option("--samples", "limit", type=click.IntRange(1), help="Run at most so many samples.")
-@click.option("--set", "constants", multiple=True, metavar="NAME=VALUE", help="One value for an input.")
-@click.option("--sample-axis", multiple=True, metavar="NAME=K", help="Axis of an input's array that counts samples.")
-@click.option("--state", multiple=True, metavar="INPUT=OUTPUT", help="An output that the next step takes as input.")
-@click.option("--step-axis", multiple=True, metavar="NAME=K", help="Axis of an input's array that counts steps.")
-@click.option("--metric", metavar="MODULE:FUNCTION", help="A task metric of your own, e.g. metrics.py:score.")
-@click.option("--map-input", multiple=True, metavar="FLOAT=QUANT", help="Inputs that differ in name.")
-@click.option("--image-size", metavar="HxW", help="Resize images to this size.")
-@click.option("--mean", metavar="R,G,B", help="Subtracted from pixels in [0, 1].")
-@click.option("--std", metavar="R,G,B", help="Divides pixels after the mean.")
-@click.option("--channel-order", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", show_default=True)
-@click.option("--layout", type=click.Choice(["nchw", "nhwc"]), default="nchw", show_default=True)
-@click.option("--memory", metavar="SIZE", help="Growth allowed for runs, e.g. 512MB.")
+@data_options
+@click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
+@click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
+@access_options
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
 def command(
     float_model: Path,
@@ -64,13 +49,16 @@ def command(
     fusions: bool,
     pins: Path | None,
     encodings: Path | None,
-    **data_options: Any,
+    **given: Any,
 ) -> int:
     """Compare a FLOAT model with its QUANT counterpart: aligned graphs, weight errors, findings.
 
     With several QUANT files one table holds them side by side, a row a toolchain.
 
-    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 130 interrupted.
+    With --device the quantized model runs on a board (see `visualquant device`), beside this host's own run.
+
+    Exit codes: 0 done; 1 a threshold is not met; 2 bad usage or bad input; 3 device or network failure; 4 partial;
+    130 interrupted.
     """
     from visualquant.cli.output import write_json
     from visualquant.cli.progress import Progressbar
@@ -82,7 +70,8 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
-    data = _data(data_options)
+    devices = _devices(given)
+    data = options_of(given)
     if (pins is not None or encodings is not None) and len(quant_models) > 1:
         raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
     with Progressbar() as bar:
@@ -98,6 +87,7 @@ def command(
                 progress=bar.stage,
                 command=f"compare {float_model.name} {' '.join(p.name for p in quant_models)}",
                 data=data,
+                devices=devices,
                 pins=pins,
                 encodings=encodings,
                 float_model=loaded,
@@ -117,53 +107,19 @@ def command(
         from visualquant.reports.terminal import render
 
         render(report, top=top, fusions=fusions)
-    return _gate(report, fail_below_sqnr)
+    return PARTIAL if report.status == "partial" else _gate(report, fail_below_sqnr)
 
 
-def _data(given: dict[str, Any]) -> DataOptions | None:
-    """The options that need samples, as one object; None without --data."""
-    if given["data"] is None:
-        for name in _NEED_DATA:
-            if given[name]:
-                raise UsageError(f"--{_SPELLED.get(name, name).replace('_', '-')} needs --data.")
+def _devices(given: dict[str, Any]) -> DeviceOptions | None:
+    """Where the quantized model runs; the options are removed. None for this host alone."""
+    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    if not where:
         return None
-    from visualquant.cli.units import parse_bytes, parse_floats, parse_size
-    from visualquant.core.taps import RunOptions
-    from visualquant.runtime.feeds import FeedOptions
-    from visualquant.runtime.images import ImageOptions
-    from visualquant.runtime.samples import parse_pairs
-    from visualquant.session.with_data import DataOptions
+    if given["data"] is None:
+        raise UsageError("--device needs --data: samples to run there and here.")
+    from visualquant.session.devices import DeviceOptions, spool_folder
 
-    return DataOptions(
-        data=given["data"],
-        calibration=given["calib"],
-        feeds=FeedOptions(
-            constants=parse_pairs(given["constants"], "--set"),
-            state=parse_pairs(given["state"], "--state"),
-            sample_axis=_axes(given["sample_axis"], "--sample-axis"),
-            step_axis=_axes(given["step_axis"], "--step-axis"),
-            map_input=parse_pairs(given["map_input"], "--map-input"),
-            limit=given["limit"] or 0,
-        ),
-        images=ImageOptions(
-            size=parse_size(given["image_size"]),
-            mean=parse_floats(given["mean"], "--mean") or (0.0,),
-            std=parse_floats(given["std"], "--std") or (1.0,),
-            channel_order=given["channel_order"],
-            layout=given["layout"],
-        ),
-        metric=given["metric"],
-        quant=RunOptions(memory_bytes=parse_bytes(given["memory"])),
-    )
-
-
-def _axes(options: tuple[str, ...], option: str) -> dict[str, int]:
-    from visualquant.runtime.samples import parse_pairs
-
-    try:
-        return {name: int(axis) for name, axis in parse_pairs(options, option).items()}
-    except ValueError as error:
-        raise UsageError(f"{option} wants NAME=K with a whole number K.") from error
+    return DeviceOptions(tuple(access(w) for w in where), None if fresh else spool_folder())
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

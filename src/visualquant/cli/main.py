@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("visualquant.cli.inspect", "Say what is in one model: schemes, storage, what stays in float."),
     "align": ("visualquant.cli.align", "Write the alignment of two models as a pins file to correct."),
     "diff": ("visualquant.cli.diff", "Encodings of two quantized files of one network, side by side."),
+    "device": ("visualquant.cli.device", "A board with the agent: facts, models, node times, install."),
     "report": ("visualquant.cli.report", "Show a saved .vqz again, without the models."),
     "explain": ("visualquant.cli.explain", "Explain a code that a finding carries."),
     "demo": ("visualquant.cli.demo", "Compare an embedded pair: no files, no network."),

@@ -50,46 +50,6 @@ class PairSums:
     channel_max: FloatArray | None = None
     channels_vary: bool = False
 
-    def update(self, x: Array, y: Array) -> None:
-        """Adds one batch; x and y have one shape."""
-        a, b = x.astype(np.float64), y.astype(np.float64)
-        good_x, good_y = np.isfinite(a), np.isfinite(b)
-        self.non_finite_float += int(a.size - np.count_nonzero(good_x))
-        self.non_finite_quant += int(b.size - np.count_nonzero(good_y))
-        good = good_x & good_y
-        if not good.all():
-            a, b = np.where(good, a, 0.0), np.where(good, b, 0.0)
-        count = int(np.count_nonzero(good))
-        if count == 0:
-            return
-        e = a - b
-        flat_a, flat_b, flat_e = a.reshape(-1), b.reshape(-1), e.reshape(-1)
-        self.n += count
-        self.x += float(flat_a.sum())
-        self.y += float(flat_b.sum())
-        self.xx += float(flat_a @ flat_a)
-        self.yy += float(flat_b @ flat_b)
-        self.xy += float(flat_a @ flat_b)
-        self.e += float(flat_e.sum())
-        self.ee += float(flat_e @ flat_e)
-        size = np.abs(flat_e)
-        self.ae += float(size.sum())
-        self.max_abs_error = max(self.max_abs_error, float(size.max()))
-        kept_a, kept_b = (flat_a, flat_b) if count == a.size else (a[good], b[good])
-        self.low, self.high = min(self.low, float(kept_a.min())), max(self.high, float(kept_a.max()))
-        self.quant_low = min(self.quant_low, float(kept_b.min()))
-        self.quant_high = max(self.quant_high, float(kept_b.max()))
-        self._channels(a, e)
-
-    def _channels(self, a: FloatArray, e: FloatArray) -> None:
-        axis = channel_axis(a.ndim)
-        if axis is None or self.channels_vary:
-            return
-        others = tuple(k for k in range(a.ndim) if k != axis)
-        self._add_channels(
-            ((a * a).sum(axis=others), (e * e).sum(axis=others), np.abs(a).max(axis=others, initial=0.0))
-        )
-
     def _add_channels(self, found: tuple[FloatArray, FloatArray, FloatArray]) -> None:
         if self.channels_vary:
             self.channel_xx = self.channel_ee = self.channel_max = None
@@ -163,8 +123,8 @@ class StepSums:
     width: int = 1
     ranges: list[PairSums] = dataclasses.field(default_factory=list)
 
-    def update(self, step: int, x: Array, y: Array) -> None:
-        """Adds one batch at a step."""
+    def at(self, step: int) -> PairSums:
+        """The sums that a step belongs to; what is added to them is added to the step's range."""
         while step // self.width >= self.limit:
             self.width *= 2
             for k in range(0, len(self.ranges) - 1, 2):
@@ -172,7 +132,7 @@ class StepSums:
             self.ranges = self.ranges[::2]
         place = step // self.width
         self.ranges += [PairSums() for _ in range(len(self.ranges), place + 1)]
-        self.ranges[place].update(x, y)
+        return self.ranges[place]
 
     def levels(self) -> tuple[tuple[int, float], ...]:
         """(first step, SQNR in dB) of each range with a finite pair."""
@@ -217,26 +177,6 @@ class RangeUse:
     sum_abs: float = 0.0
     sum_sq: float = 0.0
     bulk: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(64))
-
-    def update(self, x: Array) -> None:
-        """Adds float values."""
-        a = x.astype(np.float64).reshape(-1)
-        a = a[np.isfinite(a)]
-        if not a.size:
-            return
-        half = self.step / 2
-        under, over = a < self.low - half, a > self.high + half
-        self.n += a.size
-        self.below += int(np.count_nonzero(under))
-        self.above += int(np.count_nonzero(over))
-        self.excess += float(((self.low - a[under]) ** 2).sum() + ((a[over] - self.high) ** 2).sum())
-        size = np.abs(a)
-        self.small += int(np.count_nonzero((size > 0) & (size < half)))
-        self.seen_low, self.seen_high = min(self.seen_low, float(a.min())), max(self.seen_high, float(a.max()))
-        self.sum_abs += float(size.sum())
-        self.sum_sq += float(a @ a)
-        exponents = np.frexp(size[size > 0])[1] + 32
-        self.bulk += np.bincount(np.clip(exponents, 0, 63), minlength=64)
 
     @property
     def clipped_share(self) -> float:

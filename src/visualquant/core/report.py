@@ -290,7 +290,7 @@ class ActivationRow:
     """One value on both sides, over all samples.
 
     Attributes:
-        depth: place in the dataflow order of the float graph.
+        depth: place in the dataflow order of the float graph; -1 for graph inputs, which belong to no group.
         cumulative: the whole quantized model against the float model.
         isolated: the group alone, fed with float values.
         range_float: observed; range_quant: of the quantizer's codes.
@@ -298,11 +298,11 @@ class ActivationRow:
     """
 
     run: str
-    group: str | None
     float_value: str
     quant_value: str
     samples: int
     depth: int
+    group: str | None = None
     cumulative: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     isolated: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     range_float: tuple[Number, Number] | None = None
@@ -370,6 +370,36 @@ class TaskRow:
     flipped: tuple[FlippedRow, ...] = ()
     by_class: Mapping[str, Mapping[str, Number]] = dataclasses.field(default_factory=dict)
     by_group: Mapping[str, Mapping[str, Mapping[str, Number]]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device that ran the quantized model, against this host on the same inputs.
+
+    Attributes:
+        run: id of its run.
+        name: as it was addressed.
+        machine, processor, features, runtime: as the device tells.
+        codes: integer activations compared with the host's, elements over all samples.
+        differing: share of them that differ; None where none was compared.
+        off_by: how many differ by 1, 2 and so on; the last counts everything beyond.
+        max_difference: in codes.
+        first: the first value in the order of the graph where more than 1 % of the codes differ.
+        complete: False where the device was lost before all samples were run.
+    """
+
+    run: str
+    name: str
+    machine: str = ""
+    processor: str = ""
+    features: tuple[str, ...] = ()
+    runtime: str = ""
+    codes: int = 0
+    differing: Real | None = None
+    off_by: tuple[int, ...] = ()
+    max_difference: int | None = None
+    first: str | None = None
+    complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -542,6 +572,7 @@ class Report:
     outputs: tuple[OutputRow, ...] = ()
     task: tuple[TaskRow, ...] = ()
     latency: tuple[LatencyRow, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
     compared: tuple[ComparedRow, ...] = ()
     timings: Mapping[str, Real] = dataclasses.field(default_factory=dict)
     status: Status = "complete"

@@ -75,10 +75,50 @@ class Profile:
 
     Attributes:
         nodes: in order of execution.
-        total_p50_us: of whole runs.
+        total_p50_us, total_p90_us, total_p99_us: of whole runs with the profiler; 0 where not told.
         repeats: runs measured, after the warm-up.
+        plain_p50_us: of whole runs without the profiler; 0 where not told.
+        energy_joules: of `repeats` runs without the profiler; None where it can't be read. From `energy_source`.
+        temperature_celsius: after the runs; None where unknown.
+        throttled: throttling events during the runs; None where unknown.
     """
 
     nodes: tuple[NodeTime, ...]
     total_p50_us: float
     repeats: int
+    total_p90_us: float = 0.0
+    total_p99_us: float = 0.0
+    plain_p50_us: float = 0.0
+    energy_joules: float | None = None
+    energy_source: str = ""
+    temperature_celsius: float | None = None
+    throttled: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TapNumbers:
+    """What a device says of a tensor without sending it.
+
+    Attributes:
+        count: elements.
+        min, max, mean, std, l1, l2: over finite values.
+        nan_count, inf_count, zero_count: elements.
+        p99: 99th percentile of |x|, over every k-th element of large tensors.
+        shape, dtype: of the tensor.
+        histogram: counts between the edges that were given; values beyond count into the outer bins.
+    """
+
+    count: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    l1: float
+    l2: float
+    nan_count: int
+    inf_count: int
+    zero_count: int
+    p99: float
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    histogram: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ from visualquant.core.report import Finding, ModelRow, Report
 from visualquant.core.text import safe_text
 from visualquant.reports.numbers import share, size
 from visualquant.reports.terminal_compared import compared_table
+from visualquant.reports.terminal_devices import device_table
 from visualquant.reports.terminal_run import fusion_table, run_block
 from visualquant.reports.terminal_weights import weight_table, what_if_table, worst_first
 
@@ -67,6 +68,8 @@ def render(report: Report, out: TextIO | None = None, *, top: int = 10, fusions:
                 console.print(what_if_table(report.weights, worst_first(report.weights), top, console.width))
         if report.outputs or report.task:
             console.print(run_block(report, top))
+        if report.devices:
+            console.print(device_table(report))
         if fusions and report.fusions:
             console.print(fusion_table(report))
         console.print()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from visualquant.core.report import ActivationRow, Report, TaskRow
+from visualquant.core.report import ActivationRow, OutputRow, Report, TaskRow
 from visualquant.core.text import safe_text
 from visualquant.reports.numbers import as_float, decibel, score, share, short
 
 FLIPPED_SHOWN = 8
+SHOWN_RUN = "r1"
+_Row = TypeVar("_Row", ActivationRow, OutputRow, TaskRow)
 
 
 def run_block(report: Report, top: int) -> RenderableType:
     """Outputs, task, drift along the depth, and time."""
     lines: list[RenderableType] = [Text("On the samples", style="bold")]
     for run in report.runs:
-        if run.model != "quant":
+        if run.model != "quant" or (report.devices and run.id != SHOWN_RUN):
             continue
         verified = {True: "taps change nothing (checked)", False: "TAPS CHANGE THE OUTPUT", "not checked": ""}
         random = "random " if run.data.get("random") else ""
@@ -30,7 +35,7 @@ def run_block(report: Report, top: int) -> RenderableType:
             )
         )
         lines += [Text(safe_text(note), style="yellow") for note in run.notes]
-    for row in report.outputs:
+    for row in _shown(report, report.outputs):
         metrics = row.metrics
         parts = [f"output {safe_text(row.quant_value, 40)}: SQNR {decibel(metrics.get('sqnr_db'))} dB"]
         if "top1_agreement" in metrics:
@@ -38,7 +43,7 @@ def run_block(report: Report, top: int) -> RenderableType:
         if "logit_kl" in metrics:
             parts.append(f"KL {short(metrics['logit_kl'])} nats")
         lines.append(Text(", ".join(parts)))
-    lines += [_task(row) for row in report.task]
+    lines += [_task(row) for row in _shown(report, report.task)]
     names = {g.group: g for g in report.alignment}
     first = report.summary.first_diverging
     if first is not None and first in names:
@@ -48,6 +53,11 @@ def run_block(report: Report, top: int) -> RenderableType:
         lines.append(_activations(report, top))
     lines += _latency(report)
     return Group(*lines)
+
+
+def _shown(report: Report, rows: Sequence[_Row]) -> list[_Row]:
+    """Where devices ran, the first one's rows: the others stand in a table of their own."""
+    return [r for r in rows if not report.devices or r.run == SHOWN_RUN]
 
 
 def _task(row: TaskRow) -> Text:
@@ -88,7 +98,7 @@ def _activations(report: Report, top: int) -> Table:
         whole = as_float(row.cumulative.get("sqnr_db"))
         return own if own is not None else 1000 + whole if whole is not None else 5000.0
 
-    for row in sorted(report.activations, key=key)[:top]:
+    for row in sorted(_shown(report, report.activations), key=key)[:top]:
         table.add_row(
             Text(safe_text(row.float_value, 40)),
             decibel(row.isolated.get("sqnr_db")),
@@ -109,7 +119,7 @@ def _span(span: object) -> str:
 def _latency(report: Report) -> list[RenderableType]:
     times = {row.run: row for row in report.latency}
     ours, theirs = times.get("r0"), times.get("r1")
-    if ours is None or theirs is None or not ours.total_p50_us or not theirs.total_p50_us:
+    if report.devices or ours is None or theirs is None or not ours.total_p50_us or not theirs.total_p50_us:
         return []
     ratio = theirs.total_p50_us / ours.total_p50_us
     text = Text(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from visualquant.errors import InputError
-from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import SampleFile
 from visualquant.runtime.sources import Array, Dims, Source, constant, fits, source
 
@@ -65,9 +65,7 @@ class Feeder:
         notes: what was mapped, cast or transposed.
     """
 
-    def __init__(
-        self, file: SampleFile, float_runner: LocalRunner, quant_runner: LocalRunner, options: FeedOptions
-    ) -> None:
+    def __init__(self, file: SampleFile, float_runner: Runner, quant_runner: Runner, options: FeedOptions) -> None:
         """Finds an array for every input of the float model, and a float input for every quant input.
 
         Raises:
@@ -115,7 +113,7 @@ class Feeder:
                     listed = ", ".join(repr(n) for n in runner.inputs)
                     raise InputError(f"{option}: {runner.path.name!r} has no input {name!r} (it has {listed}).")
 
-    def _bind(self, name: str, runner: LocalRunner) -> None:
+    def _bind(self, name: str, runner: Runner) -> None:
         shape: Dims = runner.inputs[name].shape
         dtype = runner.input_dtype(name)
         if name in self.options.constants:
@@ -246,7 +244,7 @@ class Feeder:
                 value = np.repeat(value, count, axis)
         return value
 
-    def _cast(self, array: Array, name: str, runner: LocalRunner) -> Array:
+    def _cast(self, array: Array, name: str, runner: Runner) -> Array:
         """An array in the type of an input; fractions and what lies outside its range are refused, not cut off."""
         dtype = runner.input_dtype(name)
         if dtype.kind in "iu" and dtype != array.dtype and array.size:

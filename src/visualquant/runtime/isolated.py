@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from visualquant.runtime.segments import ELEMENT_NUMBERS
 from visualquant.runtime.sessions import make_session
 
 Array = npt.NDArray[Any]
-BIG_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,13 +40,12 @@ class Part:
 class IsolatedModel:
     """A session on many groups at once."""
 
-    def __init__(self, path: Path, parts: Sequence[Part], options: RunOptions) -> None:
-        """Cuts the groups out of a model file.
+    def __init__(self, model: onnx.ModelProto, parts: Sequence[Part], options: RunOptions) -> None:
+        """Cuts the groups out of a model.
 
         Raises:
             RefusedError: the runtime refuses the cut-out.
         """
-        model = onnx.load(path)
         graph = onnx.GraphProto(name="isolated")
         compute = [n for n in model.graph.node if n.op_type != "Constant"]
         constants = {n.output[0]: n for n in model.graph.node if n.op_type == "Constant" and n.output}

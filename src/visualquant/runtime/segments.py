@@ -79,6 +79,7 @@ def cut(
         sub.input.extend(_typed(n, known, types) for n in inputs)
         sub.output.extend(onnx.ValueInfoProto(name=n) for n in wanted)
         drop = [n for n, last in last_use.items() if last == k and n not in final]
+        drop += [n for n in wanted if n in taps and n not in final and n not in last_use]
         segments.append(
             Segment(
                 _serialized(model, sub),

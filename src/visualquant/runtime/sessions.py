@@ -5,18 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import onnxruntime as ort
-
 from visualquant.core.taps import Level, RunOptions
 from visualquant.errors import InputError
+from visualquant_agent import engine
 
-LEVELS: dict[Level, Any] = {
-    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
-QUIET = 4  # NOTE: the runtime's own log goes to standard error; refusals come back as exceptions anyway
 BIG_BYTES = 1 << 30
 
 
@@ -44,7 +36,7 @@ def make_session(
     level: Level | None = None,
     optimised_path: Path | None = None,
     profile_prefix: str | None = None,
-) -> ort.InferenceSession:
+) -> Any:
     """A session on a file or on serialized bytes.
 
     Args:
@@ -57,30 +49,21 @@ def make_session(
     Raises:
         RefusedError: the runtime refuses the model.
     """
-    settings = ort.SessionOptions()
-    settings.graph_optimization_level = LEVELS[level or options.level]
-    settings.log_severity_level = QUIET
-    settings.intra_op_num_threads = options.threads
-    settings.inter_op_num_threads = 1
-    if optimised_path is not None:
-        settings.optimized_model_filepath = str(optimised_path)
-        if isinstance(model, Path) and _bytes_of(model) > BIG_BYTES:
-            key = "session.optimized_model_external_initializers_file_name"
-            settings.add_session_config_entry(key, optimised_path.name + ".data")
-    if profile_prefix is not None:
-        settings.enable_profiling = True
-        settings.profile_file_prefix = profile_prefix
-    source = str(model) if isinstance(model, Path) else model
+    data = None
+    if optimised_path is not None and isinstance(model, Path) and _bytes_of(model) > BIG_BYTES:
+        data = optimised_path.name + ".data"
     try:
-        return ort.InferenceSession(source, settings, providers=[options.provider])
+        return engine.open_session(
+            str(model) if isinstance(model, Path) else model,
+            level=level or options.level,
+            threads=options.threads,
+            provider=options.provider,
+            optimised_path=None if optimised_path is None else str(optimised_path),
+            optimised_data=data,
+            profile_prefix=profile_prefix,
+        )
     except Exception as error:  # NOTE: the runtime raises classes of its own without a common base
-        raise RefusedError(first_line(str(error))) from error
-
-
-def first_line(message: str, limit: int = 300) -> str:
-    """The telling part of the runtime's message."""
-    text = " ".join(message.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+        raise RefusedError(engine.first_line(str(error))) from error
 
 
 def _bytes_of(path: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.layouts import reconcile
-from visualquant.analysis.measured import MeasuredActivation, RunResult
-from visualquant.analysis.tap_plan import Renamed, code_site, follow_renames, plan_taps, quantize, sites_by_value
+from visualquant.analysis.measured import MeasuredActivation, MeasuredSite, RunResult
+from visualquant.analysis.tap_plan import INPUT, Renamed, follow_renames, plan_inputs, plan_taps, unpaired_sites
 from visualquant.core.activations import PairSums, RangeUse, StepSums
 from visualquant.core.alignment import Alignment
-from visualquant.core.graph import ValueId
 from visualquant.core.model import Model
 from visualquant.core.quant import QuantSite
 from visualquant.errors import CancelledError, InputError
+from visualquant.kernels.pair_sums import add_pair, add_range
 from visualquant.runtime.feeds import Batch, Feeder
-from visualquant.runtime.isolated import IsolatedModel, Part
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.states import States
+from visualquant.session.groups_alone import GroupsAlone
 from visualquant.session.pipeline import align_models, load_model
 
 Array = npt.NDArray[Any]
@@ -33,7 +34,7 @@ def run_and_measure(
     float_model: Model,
     quant_model: Model,
     alignment: Alignment,
-    runners: tuple[LocalRunner, LocalRunner],
+    runners: tuple[Runner, Runner],
     feeder: Feeder,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -46,16 +47,17 @@ def run_and_measure(
         InputError: a model fails on the samples.
     """
     states = States(feeder.options.state, feeder.partner, runners[0].outputs, runners[1].outputs)
-    job = _Job(float_model, quant_model, alignment, runners, states)
-    done = 0
-    for batch in feeder.batches():
-        if cancel is not None and cancel():
-            raise CancelledError("Stopped before all samples were run.")
-        job.batch(batch)
-        done = batch.samples.stop
-        if progress is not None:
-            progress(done, feeder.count)
-    return job.result(done, feeder.notes, feeder.steps)
+    with contextlib.ExitStack() as stack:
+        job = _Job(float_model, quant_model, alignment, runners, feeder.partner, states, stack)
+        done = 0
+        for batch in feeder.batches():
+            if cancel is not None and cancel():
+                raise CancelledError("Stopped before all samples were run.")
+            job.batch(batch)
+            done = batch.samples.stop
+            if progress is not None:
+                progress(done, feeder.count)
+        return job.result(done, feeder.notes, feeder.steps)
 
 
 class _Job:
@@ -64,16 +66,20 @@ class _Job:
         float_model: Model,
         quant_model: Model,
         alignment: Alignment,
-        runners: tuple[LocalRunner, LocalRunner],
+        runners: tuple[Runner, Runner],
+        partner: Mapping[str, str],
         states: States,
+        stack: contextlib.ExitStack,
     ) -> None:
         self.float_model, self.quant_model, self.alignment = float_model, quant_model, alignment
         self.runners = runners
         names = [{out for n in r.optimised().graph.node for out in n.output if out} for r in runners]
         renamed = _renamed(quant_model, runners[1])
-        self.pairs = plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
+        self.partner = partner
+        self.pairs = plan_inputs(float_model, quant_model, partner)
+        self.pairs += plan_taps(float_model, quant_model, alignment, names[0], names[1], renamed)
         self.measured = [MeasuredActivation(p, PairSums(), range_use=_range_of(p.site)) for p in self.pairs]
-        self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None}
+        self.float_taps = {p.float_tap for p in self.pairs if p.float_tap is not None and not p.is_input}
         self.quant_taps = {p.quant_tap for p in self.pairs if p.observable and p.quant_tap is not None}
         self.outputs: dict[tuple[str, str], PairSums] = {}
         self.kept: tuple[dict[str, list[Array]], dict[str, list[Array]]] = ({}, {})
@@ -82,7 +88,10 @@ class _Job:
         self.notes: list[str] = []
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
-        self.isolated = self._isolated()
+        self._plan_sites(stack)
+        self.alone = GroupsAlone(
+            float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].host_options
+        )
 
     def batch(self, batch: Batch) -> None:
         """Runs one batch through the float model, the quantized one, and the groups alone."""
@@ -94,7 +103,7 @@ class _Job:
             ):
                 self.verified[name] = runner.taps_are_neutral(feeds, taps)
             self.first_feeds = dict(batch.quant_feeds)
-        floats: dict[str, Array] = {}
+        floats = self._inputs(batch)
         for event in self.runners[0].tap([(batch.samples, batch.float_feeds)], self.float_taps):
             if event.value:
                 floats[event.value] = event.array
@@ -113,16 +122,50 @@ class _Job:
                 if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
                     item.reason = "only codes without a known scale exist in the graph that runs"
                     continue
-                found = reconcile(x, item.pair.value_of(event.array))
+                found = reconcile(x, item.pair.value_of(event.array), item.layout)
                 if found is not None:
-                    item.cumulative.update(x, found[0])
+                    add_pair(item.cumulative, x, found[0])
                     item.layout = found[1] or item.layout
                 else:
                     item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
             if not event.value:
                 self._outputs(batch, float_outputs, event.outputs)
                 self.states.keep(float_outputs, event.outputs)
-        self._run_isolated(batch, floats)
+        if self.sites:
+            for event in self.as_written.tap([(batch.samples, batch.quant_feeds)], set(self.sites)):
+                if event.value in self.sites:
+                    add_range(self.sites[event.value].range_use, event.array)
+        for item, x, y in self.alone.run(self.measured, batch.float_feeds, floats):
+            item.isolated = item.isolated or PairSums()
+            add_pair(item.isolated, x, y)
+
+    def _plan_sites(self, stack: contextlib.ExitStack) -> None:
+        """Quantizers without a float counterpart are seen in the quantized model, run as it is written."""
+        values = unpaired_sites(self.quant_model, self.pairs)
+        self.sites = {
+            self.quant_model.graph.values[v].name: MeasuredSite(v, use)
+            for v, site in values.items()
+            if (use := _range_of(site)) is not None
+        }
+        if self.sites:
+            runner = self.runners[1]
+            options = dataclasses.replace(runner.host_options, level="none")
+            self.as_written = stack.enter_context(LocalRunner(runner.path, options))
+            made = {out for n in self.as_written.optimised().graph.node for out in n.output}
+            self.sites = {name: site for name, site in self.sites.items() if name in made}
+
+    def _inputs(self, batch: Batch) -> dict[str, Array]:
+        """The float model's inputs by the names that taps have; what quantizing them at once costs is noted."""
+        theirs = {ours: name for name, ours in self.partner.items()}
+        for item in self.measured:
+            if not item.pair.is_input or item.pair.float_tap is None:
+                continue
+            name = item.pair.float_tap.removeprefix(INPUT)
+            x = batch.float_feeds[name]
+            found = reconcile(x, batch.quant_feeds[theirs[name]])
+            if found is not None:
+                add_pair(item.cumulative, x, item.pair.value_of(found[0]))
+        return {INPUT + name: array for name, array in batch.float_feeds.items()}
 
     def _outputs(self, batch: Batch, ours: Any, theirs: Any) -> None:
         named = {n: n for n in ours if n in theirs}
@@ -131,107 +174,11 @@ class _Job:
             x, y = ours[name], theirs[other]
             found = reconcile(x, y) if x.dtype.kind in "fiu" and y.dtype.kind in "fiu" else None
             if found is not None:
-                self.outputs.setdefault((name, other), PairSums()).update(x, found[0])
+                add_pair(self.outputs.setdefault((name, other), PairSums()), x, found[0])
                 if batch.steps > 1:
-                    self.steps.setdefault((name, other), StepSums()).update(batch.step, x, found[0])
+                    add_pair(self.steps.setdefault((name, other), StepSums()).at(batch.step), x, found[0])
             self.kept[0].setdefault(name, []).append(x)
             self.kept[1].setdefault(other, []).append(y)
-
-    def _isolated(self) -> tuple[IsolatedModel, list[Part], dict[str, dict[str, tuple[str, QuantSite | None]]]] | None:
-        """The groups that can be cut out, and the float tap (or input) that feeds each of their inputs."""
-        graph, sites = self.quant_model.graph, sites_by_value(self.quant_model)
-        feeds = self._float_names()
-        parts, wiring = [], {}
-        for group in self.alignment.groups:
-            outputs = [p for p in self.pairs if p.group == group.id and p.float_tap is not None]
-            nodes = [n for n in group.quant_nodes if graph.nodes[n].parent is None]
-            if not outputs or not nodes or len(nodes) != len(group.quant_nodes):
-                continue
-            own = {out for n in nodes for out in graph.nodes[n].outputs if out is not None}
-            reads = {v for n in nodes for v in graph.nodes[n].inputs if v is not None and v not in own}
-            outside = [v for v in reads if graph.const(v) is None]
-            if any(v not in feeds for v in outside) or any(graph.nodes[n].bodies for n in nodes):
-                continue
-            given = [p for p in outputs if p.quant_value in own]
-            if not given:
-                continue
-            inputs = {}
-            for v in outside:
-                coded = code_site(graph, v, sites)
-                dtype = graph.values[v].dtype
-                if coded is not None and coded.params is not None:
-                    dtype = coded.params.code_type
-                inputs[graph.values[v].name] = "float32" if dtype is None else dtype.name
-            kinds = {n: "float" if k == "float32" else "double" if k == "float64" else k for n, k in inputs.items()}
-            parts.append(
-                Part(
-                    group.id, tuple(nodes), kinds, tuple(dict.fromkeys(graph.values[p.quant_value].name for p in given))
-                )
-            )
-            wiring[group.id] = {graph.values[v].name: (feeds[v], code_site(graph, v, sites)) for v in outside}
-        if not parts:
-            return None
-        try:
-            return IsolatedModel(self.runners[1].path, parts, self.runners[1].options), parts, wiring
-        except Exception as error:
-            self.notes.append(f"Groups could not be run alone: {error}")
-            return None
-
-    def _float_names(self) -> dict[ValueId, str]:
-        """The float tap, or the float input ("<input>NAME"), that holds the value of each quant value."""
-        graph = self.quant_model.graph
-        sites = sites_by_value(self.quant_model)
-        found: dict[ValueId, str] = {}
-        by_site: dict[int, str] = {}
-        for pair in self.pairs:
-            if pair.float_tap is None:
-                continue
-            found.setdefault(pair.quant_value, pair.float_tap)
-            if pair.site is not None:
-                by_site.setdefault(id(pair.site), pair.float_tap)
-        ours = self.float_model.graph
-        for mine, theirs in zip(ours.inputs, graph.inputs, strict=False):
-            name = "<input>" + ours.values[mine].name
-            found[theirs] = name
-            for node, _ in graph.readers_of(theirs):
-                for out in node.outputs:
-                    if out is not None and out in sites and sites[out].value == out:
-                        by_site[id(sites[out])] = name
-        for value, site in sites.items():
-            if id(site) in by_site:
-                found.setdefault(value, by_site[id(site)])
-        return found
-
-    def _run_isolated(self, batch: Batch, floats: dict[str, Array]) -> None:
-        if self.isolated is None:
-            return
-        model, parts, wiring = self.isolated
-        feeds: dict[tuple[str, str], Array] = {}
-        for part in parts:
-            for name, (source, site) in wiring[part.key].items():
-                array = batch.float_feeds.get(source[7:]) if source.startswith("<input>") else floats.get(source)
-                if array is None:
-                    return
-                feeds[part.key, name] = _as_input(array, part.inputs[name], site)
-        try:
-            found = model.run(feeds)
-        except Exception as error:
-            self.notes.append(f"Groups could not be run alone: {str(error)[:200]}")
-            self.isolated = None
-            return
-        graph, sites = self.quant_model.graph, sites_by_value(self.quant_model)
-        for item in self.measured:
-            name = graph.values[item.pair.quant_value].name
-            got = found.get((item.pair.group or "", name))
-            if got is None or item.pair.float_tap is None:
-                continue
-            x = floats[item.pair.float_tap]
-            coded = code_site(graph, item.pair.quant_value, sites)
-            value = dataclasses.replace(item.pair, params=None if coded is None else coded.params).value_of(got)
-            fitted = reconcile(x, value)
-            if fitted is not None:
-                item.isolated = item.isolated or PairSums()
-                item.isolated.update(x, fitted[0])
 
     def result(self, samples: int, notes: Sequence[str], steps: int) -> RunResult:
         """All that was gathered."""
@@ -243,15 +190,16 @@ class _Job:
             joined[1],
             samples,
             self.verified,
-            [*notes, *self.notes],
+            [*notes, *self.notes, *self.alone.notes],
             self.first_feeds,
             self.steps,
             self.states.outputs,
             steps,
+            list(self.sites.values()),
         )
 
 
-def _renamed(quant_model: Model, runner: LocalRunner) -> dict[object, Renamed]:
+def _renamed(quant_model: Model, runner: Runner) -> dict[object, Renamed]:
     """Where the values of the user's quantized graph are in the optimised one."""
     with contextlib.suppress(InputError):
         optimised = load_model(runner.optimised_path, data_root=runner.path.parent)
@@ -273,12 +221,3 @@ def _range_of(site: QuantSite | None) -> RangeUse | None:
     if site is None or site.params is None or limits is None or site.params.scale.size != 1:
         return None
     return RangeUse(limits[0], limits[1], abs(float(site.params.scale.reshape(-1)[0])))
-
-
-def _as_input(array: Array, kind: str, site: QuantSite | None) -> Array:
-    """A float array as what a group takes: codes are made by the site's own parameters."""
-    if site is not None and site.params is not None and site.params.code_type.is_integer:
-        made: Array = quantize(array, site.params).astype(site.params.code_type.numpy)
-        return made
-    with np.errstate(over="ignore", invalid="ignore"):  # what float16 can't hold becomes infinite, as it will there
-        return array.astype({"float": np.float32, "double": np.float64, "float16": np.float16}.get(kind, array.dtype))

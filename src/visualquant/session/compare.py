@@ -14,6 +14,7 @@ from visualquant.core.report import Report
 from visualquant.session.pipeline import Samples, Stage, compare_models, load_model, read_pins, timed
 
 if TYPE_CHECKING:
+    from visualquant.session.devices import DeviceOptions
     from visualquant.session.with_data import DataOptions
 
 
@@ -28,6 +29,7 @@ def compare(
     cancel: Callable[[], bool] | None = None,
     command: str = "",
     data: DataOptions | str | Path | None = None,
+    devices: DeviceOptions | None = None,
     pins: Path | str | None = None,
     encodings: Path | str | None = None,
     float_model: Model | None = None,
@@ -46,6 +48,7 @@ def compare(
         pins: a JSON file that fixes or forbids ties (see `visualquant align`).
         encodings: AIMET encodings that belong to the quantized file (found by themselves beside it).
         data: samples to run both models on: a path, "random", or `DataOptions`.
+        devices: where the quantized model runs beside this host; needs `data`.
         float_model: what `load_model(float_path)` gave, where it is compared with several files.
 
     Returns:
@@ -74,15 +77,22 @@ def compare(
         if data is not None:
             from visualquant.session.with_data import DataOptions, DataRun
 
-            samples = stack.enter_context(
-                DataRun(
-                    (Path(float_path), Path(quant_path)),
-                    (float_model, quant_model),
-                    data if isinstance(data, DataOptions) else DataOptions(str(data)),
-                    progress=lambda done, total: say("running samples", done, total),
-                    cancel=cancel,
+            paths, models = (Path(float_path), Path(quant_path)), (float_model, quant_model)
+            wanted = data if isinstance(data, DataOptions) else DataOptions(str(data))
+            if devices is not None:
+                from visualquant.session.devices import DeviceRuns
+
+                samples = stack.enter_context(DeviceRuns(paths, models, wanted, devices, stage=say, cancel=cancel))
+            else:
+                samples = stack.enter_context(
+                    DataRun(
+                        paths,
+                        models,
+                        wanted,
+                        progress=lambda done, total: say("running samples", done, total),
+                        cancel=cancel,
+                    )
                 )
-            )
         return compare_models(
             float_model,
             quant_model,

@@ -10,9 +10,9 @@ from visualquant.analysis.findings.context import value_range
 from visualquant.analysis.measured import DataFacts, RunResult
 from visualquant.analysis.tasks import decide, logit_metrics, task_row
 from visualquant.core.model import Model
-from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, OutputRow, RunRow, TaskRow
+from visualquant.core.report import ActivationRow, LatencyRow, NodeTimeRow, Number, OutputRow, RunRow, TaskRow
 from visualquant.core.taps import Profile
-from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import SampleFile
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ CONVERSIONS = frozenset(
 RUN_ID = "r1"
 
 
-def run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: RunResult) -> tuple[RunRow, ...]:
+def run_rows(file: SampleFile, runners: tuple[Runner, Runner], run: RunResult) -> tuple[RunRow, ...]:
     """A row for each model that ran."""
     data: dict[str, Any] = {"file": file.name, "random": file.is_random}
     if file.preprocessing:
@@ -41,7 +41,7 @@ def run_rows(file: SampleFile, runners: tuple[LocalRunner, LocalRunner], run: Ru
             RunRow(
                 id=key,
                 model="float" if name == "float" else "quant",
-                kind="local",
+                kind=runner.kind if name == "quant" else "local",
                 provider=runner.options.provider,
                 optimisation=runner.level,
                 threads=runner.options.threads,
@@ -91,7 +91,9 @@ def output_rows(run: RunResult) -> tuple[OutputRow, ...]:
     """A row for each graph output."""
     rows = []
     for (ours, theirs), sums in run.outputs.items():
-        metrics = dict(sums.metrics()) | logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
+        metrics: dict[str, Number] = dict(sums.metrics())
+        if ours not in run.states:
+            metrics |= logit_metrics(run.float_outputs[ours], run.quant_outputs[theirs])
         steps = run.steps[ours, theirs].levels() if (ours, theirs) in run.steps else ()
         rows.append(OutputRow(RUN_ID, ours, theirs, metrics, steps, ours in run.states))
     return tuple(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from visualquant.analysis.measured import DataFacts, RunResult
-from visualquant.core.report import ActivationRow, LatencyRow, OutputRow, RunRow, TaskRow
+from visualquant.core.report import ActivationRow, DeviceRow, LatencyRow, OutputRow, RunRow, Status, TaskRow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -19,3 +19,6 @@ class DataSections:
     latency: tuple[LatencyRow, ...]
     run: RunResult
     facts: DataFacts
+    devices: tuple[DeviceRow, ...] = ()
+    status: Status = "complete"
+    status_reason: str | None = None

@@ -176,6 +176,9 @@ def compare_models(
         outputs=sections.outputs,
         task=sections.task,
         latency=sections.latency,
+        devices=sections.devices,
+        status=sections.status,
+        status_reason=sections.status_reason,
     )
 
 

@@ -11,12 +11,10 @@ from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.model import Model
 from visualquant.core.trace import LAYOUT_OPS
 from visualquant.runtime.feeds import Batch
-from visualquant.runtime.local import Feeds, LocalRunner
+from visualquant.runtime.runner import Feeds, Runner
 
 
-def measured_likeness(
-    models: tuple[Model, Model], runners: tuple[LocalRunner, LocalRunner], batch: Batch
-) -> ActivationEvidence:
+def measured_likeness(models: tuple[Model, Model], runners: tuple[Runner, Runner], batch: Batch) -> ActivationEvidence:
     """Runs one batch through both models, all values tapped; of each tensor only a print is kept.
 
     Args:
@@ -32,7 +30,7 @@ def measured_likeness(
     return ActivationEvidence(same=tuple(same), samples=len(batch.samples))
 
 
-def _prints(model: Model, runner: LocalRunner, feeds: Feeds) -> list[Print]:
+def _prints(model: Model, runner: Runner, feeds: Feeds) -> list[Print]:
     """Of every computed value that exists in the graph that runs, codes as the values that they stand for."""
     graph, sites = model.graph, sites_by_value(model)
     running = {out for n in runner.optimised().graph.node for out in n.output if out}

@@ -19,6 +19,7 @@ from visualquant.errors import InputError
 from visualquant.runtime.feeds import Feeder, FeedOptions
 from visualquant.runtime.images import ImageOptions
 from visualquant.runtime.local import LocalRunner
+from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
 from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.session.activations import run_and_measure
@@ -64,6 +65,7 @@ class DataRun:
         models: tuple[Model, Model],
         options: DataOptions,
         *,
+        open_quant: Callable[[Path, RunOptions], Runner] = LocalRunner,
         progress: Callable[[int, int], None] | None = None,
         cancel: Callable[[], bool] | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class DataRun:
             paths: of the float and the quantized model.
             models: the same, loaded.
             options: what the user gave.
+            open_quant: where the quantized model runs.
             progress: told the samples done and all.
             cancel: asked between batches.
 
@@ -83,7 +86,7 @@ class DataRun:
         self._metric = None if options.metric is None else load_metric(options.metric)
         self._paths, self._models, self._options = paths, models, options
         self._progress, self._cancel = progress, cancel
-        self._runners: tuple[LocalRunner, LocalRunner] | None = None
+        self._runners: tuple[Runner, Runner] | None = None
         with contextlib.ExitStack() as stack:
             # NOTE: unoptimised, so that every value of the user's float graph exists and can be compared
             reference = dataclasses.replace(options.quant, level="none", provider="CPUExecutionProvider")
@@ -95,7 +98,7 @@ class DataRun:
             self.facts.groups = self._file.groups()
             self.facts.reused = _reused(self._file, options, list(float_runner.inputs))
             try:
-                quant_runner = stack.enter_context(LocalRunner(paths[1], options.quant))
+                quant_runner = stack.enter_context(open_quant(paths[1], options.quant))
             except RefusedError as refusal:
                 self.facts.refusal = str(refusal)
             else:
@@ -177,7 +180,7 @@ def _nothing_run(facts: DataFacts) -> DataSections:
     return DataSections((), (), (), (), (), RunResult([], {}, {}, {}, 0, {}, []), facts)
 
 
-def _samples(options: DataOptions, runner: LocalRunner) -> SampleFile:
+def _samples(options: DataOptions, runner: Runner) -> SampleFile:
     if options.data == RANDOM:
         return random_samples({n: (i.shape, runner.input_dtype(n)) for n, i in runner.inputs.items()})
     return read_samples(options.data, options.images)
@@ -202,7 +205,7 @@ def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> in
     return len(seen & known)
 
 
-def _latency(runners: tuple[LocalRunner, LocalRunner], feeder: Feeder) -> tuple[LatencyRow, ...]:
+def _latency(runners: tuple[Runner, Runner], feeder: Feeder) -> tuple[LatencyRow, ...]:
     batch = next(iter(feeder.batches()))
     rows = []
     level = runners[1].level  # NOTE: the reference runs unoptimised; its time is that of the user's level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from visualquant.analysis.findings import data, graph, pairs, ranking, weights
+from visualquant.analysis.findings import causes, data, graph, pairs, ranking, weights
 from visualquant.analysis.findings.context import Context, finish
 from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
@@ -39,7 +39,7 @@ def find_with_data(whole: data.DataContext) -> tuple[Finding, ...]:
     """What files and a run over samples show together, most important first."""
     drafts = [draft for rule in RULES for draft in rule(whole.files)]
     drafts += [draft for rule in data.RULES for draft in rule(whole)]
-    return finish(ranking.weigh(drafts, whole), whole.files)
+    return finish(causes.explained(ranking.weigh(drafts, whole), whole), whole.files)
 
 
 def find(context: Context) -> tuple[Finding, ...]:

@@ -79,6 +79,10 @@ class Context:
         group = None if node is None else self.alignment.group_of_quant.get(node)
         return () if group is None else (group.id,)
 
+    def groups_at(self, draft: Draft) -> tuple[str, ...]:
+        """The groups that a draft names, else the one of its node."""
+        return draft.groups or self.groups_of(draft.node)
+
     def float_nodes(self, node: NodeId) -> tuple[NodeView, ...]:
         """The float members of the group of a quant node."""
         group = self.alignment.group_of_quant.get(node)
@@ -110,7 +114,7 @@ def finish(drafts: Sequence[Draft], context: Context) -> tuple[Finding, ...]:
         entry = CATALOGUE[draft.code]
         place = f"{draft.code}|{draft.node}|{draft.value}|{sorted(map(str, draft.where.items()))}"
         identity = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        groups = draft.groups or context.groups_of(draft.node)
+        groups = context.groups_at(draft)
         finding = Finding(
             id=identity,
             code=draft.code,

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from visualquant.analysis.findings.context import Context, Draft, label
+from visualquant.analysis.findings.device import device_differs
 from visualquant.analysis.measured import SAMPLE_ROWS, Array, DataFacts, MeasuredActivation, RunResult
 from visualquant.analysis.saturation import saturating_share
 from visualquant.analysis.settings import exclude_setting
-from visualquant.core.activations import PairSums
-from visualquant.core.graph import NodeView
+from visualquant.core.activations import PairSums, RangeUse
+from visualquant.core.graph import GraphView, NodeId, NodeView
 from visualquant.core.quant import QuantSite
 from visualquant.core.trace import LAYOUT_OPS
 
@@ -68,48 +69,67 @@ class DataContext:
         )
 
 
-def clip_level_db(item: MeasuredActivation) -> float:
-    """SQNR in dB that the range alone allows: Σx² over what lies outside, squared."""
-    use = item.range_use
-    if use is None or use.excess <= 0 or use.sum_sq <= 0:
-        return math.inf
-    return 10 * math.log10(use.sum_sq / use.excess)
+def clip_level_db(use: RangeUse) -> float | None:
+    """SQNR in dB that the range alone allows, Σx² over Σ(what lies outside)²; None where next to nothing is clipped."""
+    if use.excess <= 0 or use.sum_sq <= 0 or use.clipped_share < 1e-5:
+        return None
+    level = 10 * math.log10(use.sum_sq / use.excess)
+    return None if level > 25 else level
 
 
 def clipping(context: DataContext) -> Iterator[Draft]:
     """ACT_CLIPPED, and DATA_NARROW_CALIBRATION where several ranges are too narrow at once."""
-    hit: list[tuple[float, MeasuredActivation]] = []
+    narrow: list[Draft] = []
     for item in context.run.activations:
-        level = clip_level_db(item)
-        use = item.range_use
-        if use is None or level > 25 or use.clipped_share < 1e-5:
+        use, maker = item.range_use, context.maker(item)
+        if use is None or (level := clip_level_db(use)) is None:
             continue
-        maker = context.maker(item)
         if maker is not None and maker.op_type in ("Relu", "Clip") and use.below > 0.5 * (use.below + use.above):
             continue
-        hit.append((level, item))
-        yield context.draft(
-            item,
-            "ACT_CLIPPED",
-            "error" if level < 15 else "warning",
-            f"{use.clipped_share:.2%} of {context.name(item)!r} lie outside its range [{use.low:.4g}, {use.high:.4g}]; "
-            f"values reach [{use.seen_low:.4g}, {use.seen_high:.4g}], so the range alone allows {level:.1f} dB.",
-            max(40 - level, 0.0) + 20,
-            clipped_share=use.clipped_share,
-            sqnr_db_of_range=level,
+        draft = context.draft(item, "ACT_CLIPPED", *_clipped(context.name(item), use, level))
+        draft = dataclasses.replace(draft, numbers={"clipped_share": use.clipped_share, "sqnr_db_of_range": level})
+        narrow += [draft] if level < 20 else []
+        yield draft
+    for site in context.run.sites:
+        level = clip_level_db(site.range_use)
+        if level is not None:
+            value = context.files.graph.values[site.value]
+            severity, what, effect = _clipped(value.key, site.range_use, level)
+            yield Draft(
+                "ACT_CLIPPED",
+                severity,  # type: ignore[arg-type]
+                what,
+                effect,
+                node=value.producer,
+                value=value.key,
+                where={"value": value.key},
+                numbers={"clipped_share": site.range_use.clipped_share, "sqnr_db_of_range": level},
+                settings=exclude_setting(context.files.quant_model, _name_of(context.files.graph, value.producer)),
+            )
+    if len(narrow) >= NARROW_SITES:
+        yield dataclasses.replace(
+            narrow[0],
+            code="DATA_NARROW_CALIBRATION",
+            severity="warning",
+            what=f"{len(narrow)} activation ranges are too narrow for these samples, the first "
+            f"{narrow[0].float_value!r}: the calibration data did not show such inputs.",
+            effect=19.0,
+            numbers={"ranges": len(narrow)},
+            settings=None,
         )
-    strong = [item for level, item in hit if level < 20]
-    if len(strong) >= NARROW_SITES:
-        first = strong[0]
-        yield context.draft(
-            first,
-            "DATA_NARROW_CALIBRATION",
-            "warning",
-            f"{len(strong)} activation ranges are too narrow for these samples, the first {context.name(first)!r}: the "
-            "calibration data did not show such inputs.",
-            19.0,
-            ranges=len(strong),
-        )
+
+
+def _clipped(name: str, use: RangeUse, level: float) -> tuple[str, str, float]:
+    """Severity, words and effect of a range that is too narrow."""
+    what = (
+        f"{use.clipped_share:.2%} of {name!r} lie outside its range [{use.low:.4g}, {use.high:.4g}]; values reach "
+        f"[{use.seen_low:.4g}, {use.seen_high:.4g}], so the range alone allows {level:.1f} dB."
+    )
+    return "error" if level < 15 else "warning", what, max(40 - level, 0.0) + 20
+
+
+def _name_of(graph: GraphView, node: NodeId | None) -> list[str]:
+    return [] if node is None else [graph.nodes[node].name]
 
 
 def coarse(context: DataContext) -> Iterator[Draft]:
@@ -492,4 +512,5 @@ RULES = (
     outlier_channels,
     state_drift,
     state_steps,
+    device_differs,
 )

@@ -41,7 +41,7 @@ def weigh(drafts: Sequence[Draft], context: DataContext) -> list[Draft]:
     )
     ranked = []
     for draft in drafts:
-        groups = draft.groups or context.files.groups_of(draft.node)
+        groups = context.files.groups_at(draft)
         levels = [isolated[g] for g in groups if g in isolated]
         if draft.code == "ACT_LOST" and float(draft.numbers["range_high"]) <= float(draft.numbers["cut"]):
             # NOTE: nothing above the cut survives either: the range stands at the wrong side, which clipping shows

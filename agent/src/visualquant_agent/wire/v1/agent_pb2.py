@@ -14,19 +14,79 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%visualquant_agent/wire/v1/agent.proto\x12\x19visualquant_agent.wire.v1\"8\n\x0cHelloRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\"\xce\x01\n\nHelloReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x15\n\ragent_version\x18\x02 \x01(\t\x12\x1b\n\x13onnxruntime_version\x18\x03 \x01(\t\x12\x16\n\x0epython_version\x18\x04 \x01(\t\x12\x11\n\tproviders\x18\x05 \x03(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x06 \x03(\t\x12\x31\n\x06\x64\x65vice\x18\x07 \x01(\x0b\x32!.visualquant_agent.wire.v1.Device\"w\n\x06\x44\x65vice\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0e\n\x06system\x18\x02 \x01(\t\x12\x11\n\tprocessor\x18\x03 \x01(\t\x12\r\n\x05\x63ores\x18\x04 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x14\n\x0c\x63pu_features\x18\x06 \x03(\t2`\n\x05\x41gent\x12W\n\x05Hello\x12\'.visualquant_agent.wire.v1.HelloRequest\x1a%.visualquant_agent.wire.v1.HelloReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%visualquant_agent/wire/v1/agent.proto\x12\x19visualquant_agent.wire.v1\"8\n\x0cHelloRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\"\x92\x02\n\nHelloReply\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x15\n\ragent_version\x18\x02 \x01(\t\x12\x1b\n\x13onnxruntime_version\x18\x03 \x01(\t\x12\x16\n\x0epython_version\x18\x04 \x01(\t\x12\x11\n\tproviders\x18\x05 \x03(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x06 \x03(\t\x12\x31\n\x06\x64\x65vice\x18\x07 \x01(\x0b\x32!.visualquant_agent.wire.v1.Device\x12\x1a\n\x12memory_limit_bytes\x18\x08 \x01(\x04\x12\x18\n\x10store_free_bytes\x18\t \x01(\x04\x12\x0c\n\x04\x62usy\x18\n \x01(\t\"\xdd\x02\n\x06\x44\x65vice\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0e\n\x06system\x18\x02 \x01(\t\x12\x11\n\tprocessor\x18\x03 \x01(\t\x12\r\n\x05\x63ores\x18\x04 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x14\n\x0c\x63pu_features\x18\x06 \x03(\t\x12\x1e\n\x16memory_available_bytes\x18\x07 \x01(\x04\x12\x10\n\x08governor\x18\x08 \x01(\t\x12\x15\n\rfrequency_khz\x18\t \x01(\x04\x12\x19\n\x11\x66requency_max_khz\x18\n \x01(\x04\x12 \n\x13temperature_celsius\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0ethrottle_count\x18\x0c \x01(\x04H\x01\x88\x01\x01\x12\x16\n\x0e\x65nergy_sources\x18\r \x03(\tB\x16\n\x14_temperature_celsiusB\x11\n\x0f_throttle_count\"8\n\tFileEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"N\n\x08Manifest\x12\x33\n\x05\x66iles\x18\x01 \x03(\x0b\x32$.visualquant_agent.wire.v1.FileEntry\x12\r\n\x05label\x18\x02 \x01(\t\"\x1a\n\x08ModelRef\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"A\n\x0bUploadState\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\x12\x10\n\x08received\x18\x03 \x03(\x04\"I\n\x0bUploadPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\r\x12\x0e\n\x06offset\x18\x04 \x01(\x04\"\x13\n\x11ListModelsRequest\"\x85\x01\n\nModelEntry\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x33\n\x05\x66iles\x18\x03 \x03(\x0b\x32$.visualquant_agent.wire.v1.FileEntry\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x11\n\tlast_used\x18\x05 \x01(\x01\"q\n\x0fListModelsReply\x12\x35\n\x06models\x18\x01 \x03(\x0b\x32%.visualquant_agent.wire.v1.ModelEntry\x12\x12\n\nused_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bquota_bytes\x18\x03 \x01(\x04\"\'\n\x10\x44\x65leteModelReply\x12\x13\n\x0b\x66reed_bytes\x18\x01 \x01(\x04\"\xb4\x03\n\x0fSessionSettings\x12?\n\x05level\x18\x01 \x01(\x0e\x32\x30.visualquant_agent.wire.v1.SessionSettings.Level\x12\x0f\n\x07threads\x18\x02 \x01(\r\x12\x10\n\x08provider\x18\x03 \x01(\t\x12\x46\n\x06\x63onfig\x18\x04 \x03(\x0b\x32\x36.visualquant_agent.wire.v1.SessionSettings.ConfigEntry\x12Y\n\x10provider_options\x18\x05 \x03(\x0b\x32?.visualquant_agent.wire.v1.SessionSettings.ProviderOptionsEntry\x1a-\n\x0b\x43onfigEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14ProviderOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x05Level\x12\x07\n\x03\x41LL\x10\x00\x12\x08\n\x04NONE\x10\x01\x12\t\n\x05\x42\x41SIC\x10\x02\x12\x0c\n\x08\x45XTENDED\x10\x03\"\x83\x01\n\x0fOptimizeRequest\x12\x32\n\x05model\x18\x01 \x01(\x0b\x32#.visualquant_agent.wire.v1.ModelRef\x12<\n\x08settings\x18\x02 \x01(\x0b\x32*.visualquant_agent.wire.v1.SessionSettings\"G\n\tValueInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0f\n\x07symbols\x18\x04 \x03(\t\"\xdc\x01\n\rOptimizeReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x34\n\x06inputs\x18\x03 \x03(\x0b\x32$.visualquant_agent.wire.v1.ValueInfo\x12\x35\n\x07outputs\x18\x04 \x03(\x0b\x32$.visualquant_agent.wire.v1.ValueInfo\x12\x34\n\x06values\x18\x05 \x03(\x0b\x32$.visualquant_agent.wire.v1.ValueInfo\x12\x0c\n\x04\x64one\x18\x06 \x01(\x08\"l\n\x07Segment\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0e\n\x06inputs\x18\x02 \x03(\t\x12\x0f\n\x07outputs\x18\x03 \x03(\t\x12\x0c\n\x04taps\x18\x04 \x03(\t\x12\x0c\n\x04\x64rop\x18\x05 \x03(\t\x12\x16\n\x0e\x65xpected_bytes\x18\x06 \x01(\x04\"\x16\n\x05\x45\x64ges\x12\r\n\x05\x65\x64ges\x18\x01 \x03(\x01\"\xf5\x03\n\x08RunStart\x12\x32\n\x05model\x18\x01 \x01(\x0b\x32#.visualquant_agent.wire.v1.ModelRef\x12<\n\x08settings\x18\x02 \x01(\x0b\x32*.visualquant_agent.wire.v1.SessionSettings\x12\x34\n\x08segments\x18\x03 \x03(\x0b\x32\".visualquant_agent.wire.v1.Segment\x12\x0f\n\x07outputs\x18\x04 \x03(\t\x12\x36\n\x04taps\x18\x05 \x01(\x0e\x32(.visualquant_agent.wire.v1.RunStart.Taps\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12=\n\x05\x65\x64ges\x18\x07 \x03(\x0b\x32..visualquant_agent.wire.v1.RunStart.EdgesEntry\x12\x0f\n\x07warm_up\x18\x08 \x01(\r\x12\x0f\n\x07repeats\x18\t \x01(\r\x12\x13\n\x0b\x66loor_bytes\x18\n \x01(\x04\x1aN\n\nEdgesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .visualquant_agent.wire.v1.Edges:\x02\x38\x01\"\x1c\n\x04Taps\x12\x07\n\x03RAW\x10\x00\x12\x0b\n\x07SUMMARY\x10\x01\"V\n\nTensorHead\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\r\n\x05\x63rc32\x18\x05 \x01(\r\"\x9b\x01\n\nRunRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x32\n\x05start\x18\x02 \x01(\x0b\x32#.visualquant_agent.wire.v1.RunStart\x12\x35\n\x06tensor\x18\x03 \x01(\x0b\x32%.visualquant_agent.wire.v1.TensorHead\x12\x14\n\x0c\x65nd_of_batch\x18\x04 \x01(\x08\"\xee\x01\n\nTapSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0b\n\x03min\x18\x03 \x01(\x01\x12\x0b\n\x03max\x18\x04 \x01(\x01\x12\x0c\n\x04mean\x18\x05 \x01(\x01\x12\x0b\n\x03std\x18\x06 \x01(\x01\x12\n\n\x02l1\x18\x07 \x01(\x01\x12\n\n\x02l2\x18\x08 \x01(\x01\x12\x11\n\tnan_count\x18\t \x01(\x04\x12\x11\n\tinf_count\x18\n \x01(\x04\x12\x12\n\nzero_count\x18\x0b \x01(\x04\x12\x0b\n\x03p99\x18\x0c \x01(\x01\x12\r\n\x05shape\x18\r \x03(\x04\x12\r\n\x05\x64type\x18\x0e \x01(\t\x12\x11\n\thistogram\x18\x0f \x03(\x04\"\xe1\x01\n\x08RunReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x35\n\x06tensor\x18\x03 \x01(\x0b\x32%.visualquant_agent.wire.v1.TensorHead\x12\x0e\n\x06output\x18\x04 \x01(\x08\x12\x36\n\x07summary\x18\x05 \x03(\x0b\x32%.visualquant_agent.wire.v1.TapSummary\x12\x14\n\x0c\x65nd_of_batch\x18\x06 \x01(\x08\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x12\n\npeak_bytes\x18\x08 \x01(\x04\"k\n\x08NodeTime\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07op_type\x18\x02 \x01(\t\x12\x10\n\x08provider\x18\x03 \x01(\t\x12\x0e\n\x06p50_us\x18\x04 \x01(\x01\x12\x0e\n\x06p90_us\x18\x05 \x01(\x01\x12\x0e\n\x06p99_us\x18\x06 \x01(\x01\"\xeb\x02\n\x0cProfileReply\x12\x32\n\x05nodes\x18\x01 \x03(\x0b\x32#.visualquant_agent.wire.v1.NodeTime\x12\x14\n\x0ctotal_p50_us\x18\x02 \x01(\x01\x12\x14\n\x0ctotal_p90_us\x18\x03 \x01(\x01\x12\x14\n\x0ctotal_p99_us\x18\x04 \x01(\x01\x12\x0f\n\x07repeats\x18\x05 \x01(\r\x12\x14\n\x0cnodes_p50_us\x18\x06 \x01(\x01\x12\x14\n\x0cplain_p50_us\x18\x07 \x01(\x01\x12\x1a\n\renergy_joules\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\renergy_source\x18\t \x01(\t\x12\x31\n\x06\x62\x65\x66ore\x18\n \x01(\x0b\x32!.visualquant_agent.wire.v1.Device\x12\x30\n\x05\x61\x66ter\x18\x0b \x01(\x0b\x32!.visualquant_agent.wire.v1.DeviceB\x10\n\x0e_energy_joules2\xd6\x06\n\x05\x41gent\x12W\n\x05Hello\x12\'.visualquant_agent.wire.v1.HelloRequest\x1a%.visualquant_agent.wire.v1.HelloReply\x12Z\n\x0b\x42\x65ginUpload\x12#.visualquant_agent.wire.v1.Manifest\x1a&.visualquant_agent.wire.v1.UploadState\x12Z\n\x06Upload\x12&.visualquant_agent.wire.v1.UploadPiece\x1a&.visualquant_agent.wire.v1.UploadState(\x01\x12[\n\x0c\x46inishUpload\x12#.visualquant_agent.wire.v1.ModelRef\x1a&.visualquant_agent.wire.v1.UploadState\x12\x66\n\nListModels\x12,.visualquant_agent.wire.v1.ListModelsRequest\x1a*.visualquant_agent.wire.v1.ListModelsReply\x12_\n\x0b\x44\x65leteModel\x12#.visualquant_agent.wire.v1.ModelRef\x1a+.visualquant_agent.wire.v1.DeleteModelReply\x12\x62\n\x08Optimize\x12*.visualquant_agent.wire.v1.OptimizeRequest\x1a(.visualquant_agent.wire.v1.OptimizeReply0\x01\x12U\n\x03Run\x12%.visualquant_agent.wire.v1.RunRequest\x1a#.visualquant_agent.wire.v1.RunReply(\x01\x30\x01\x12[\n\x07Profile\x12%.visualquant_agent.wire.v1.RunRequest\x1a\'.visualquant_agent.wire.v1.ProfileReply(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'visualquant_agent.wire.v1.agent_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
+  _globals['_SESSIONSETTINGS_CONFIGENTRY']._options = None
+  _globals['_SESSIONSETTINGS_CONFIGENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONSETTINGS_PROVIDEROPTIONSENTRY']._options = None
+  _globals['_SESSIONSETTINGS_PROVIDEROPTIONSENTRY']._serialized_options = b'8\001'
+  _globals['_RUNSTART_EDGESENTRY']._options = None
+  _globals['_RUNSTART_EDGESENTRY']._serialized_options = b'8\001'
   _globals['_HELLOREQUEST']._serialized_start=68
   _globals['_HELLOREQUEST']._serialized_end=124
   _globals['_HELLOREPLY']._serialized_start=127
-  _globals['_HELLOREPLY']._serialized_end=333
-  _globals['_DEVICE']._serialized_start=335
-  _globals['_DEVICE']._serialized_end=454
-  _globals['_AGENT']._serialized_start=456
-  _globals['_AGENT']._serialized_end=552
+  _globals['_HELLOREPLY']._serialized_end=401
+  _globals['_DEVICE']._serialized_start=404
+  _globals['_DEVICE']._serialized_end=753
+  _globals['_FILEENTRY']._serialized_start=755
+  _globals['_FILEENTRY']._serialized_end=811
+  _globals['_MANIFEST']._serialized_start=813
+  _globals['_MANIFEST']._serialized_end=891
+  _globals['_MODELREF']._serialized_start=893
+  _globals['_MODELREF']._serialized_end=919
+  _globals['_UPLOADSTATE']._serialized_start=921
+  _globals['_UPLOADSTATE']._serialized_end=986
+  _globals['_UPLOADPIECE']._serialized_start=988
+  _globals['_UPLOADPIECE']._serialized_end=1061
+  _globals['_LISTMODELSREQUEST']._serialized_start=1063
+  _globals['_LISTMODELSREQUEST']._serialized_end=1082
+  _globals['_MODELENTRY']._serialized_start=1085
+  _globals['_MODELENTRY']._serialized_end=1218
+  _globals['_LISTMODELSREPLY']._serialized_start=1220
+  _globals['_LISTMODELSREPLY']._serialized_end=1333
+  _globals['_DELETEMODELREPLY']._serialized_start=1335
+  _globals['_DELETEMODELREPLY']._serialized_end=1374
+  _globals['_SESSIONSETTINGS']._serialized_start=1377
+  _globals['_SESSIONSETTINGS']._serialized_end=1813
+  _globals['_SESSIONSETTINGS_CONFIGENTRY']._serialized_start=1659
+  _globals['_SESSIONSETTINGS_CONFIGENTRY']._serialized_end=1704
+  _globals['_SESSIONSETTINGS_PROVIDEROPTIONSENTRY']._serialized_start=1706
+  _globals['_SESSIONSETTINGS_PROVIDEROPTIONSENTRY']._serialized_end=1760
+  _globals['_SESSIONSETTINGS_LEVEL']._serialized_start=1762
+  _globals['_SESSIONSETTINGS_LEVEL']._serialized_end=1813
+  _globals['_OPTIMIZEREQUEST']._serialized_start=1816
+  _globals['_OPTIMIZEREQUEST']._serialized_end=1947
+  _globals['_VALUEINFO']._serialized_start=1949
+  _globals['_VALUEINFO']._serialized_end=2020
+  _globals['_OPTIMIZEREPLY']._serialized_start=2023
+  _globals['_OPTIMIZEREPLY']._serialized_end=2243
+  _globals['_SEGMENT']._serialized_start=2245
+  _globals['_SEGMENT']._serialized_end=2353
+  _globals['_EDGES']._serialized_start=2355
+  _globals['_EDGES']._serialized_end=2377
+  _globals['_RUNSTART']._serialized_start=2380
+  _globals['_RUNSTART']._serialized_end=2881
+  _globals['_RUNSTART_EDGESENTRY']._serialized_start=2773
+  _globals['_RUNSTART_EDGESENTRY']._serialized_end=2851
+  _globals['_RUNSTART_TAPS']._serialized_start=2853
+  _globals['_RUNSTART_TAPS']._serialized_end=2881
+  _globals['_TENSORHEAD']._serialized_start=2883
+  _globals['_TENSORHEAD']._serialized_end=2969
+  _globals['_RUNREQUEST']._serialized_start=2972
+  _globals['_RUNREQUEST']._serialized_end=3127
+  _globals['_TAPSUMMARY']._serialized_start=3130
+  _globals['_TAPSUMMARY']._serialized_end=3368
+  _globals['_RUNREPLY']._serialized_start=3371
+  _globals['_RUNREPLY']._serialized_end=3596
+  _globals['_NODETIME']._serialized_start=3598
+  _globals['_NODETIME']._serialized_end=3705
+  _globals['_PROFILEREPLY']._serialized_start=3708
+  _globals['_PROFILEREPLY']._serialized_end=4071
+  _globals['_AGENT']._serialized_start=4074
+  _globals['_AGENT']._serialized_end=4928
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,46 @@ class AgentStub(object):
                 request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloRequest.SerializeToString,
                 response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloReply.FromString,
                 )
+        self.BeginUpload = channel.unary_unary(
+                '/visualquant_agent.wire.v1.Agent/BeginUpload',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.Manifest.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+                )
+        self.Upload = channel.stream_unary(
+                '/visualquant_agent.wire.v1.Agent/Upload',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadPiece.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+                )
+        self.FinishUpload = channel.unary_unary(
+                '/visualquant_agent.wire.v1.Agent/FinishUpload',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+                )
+        self.ListModels = channel.unary_unary(
+                '/visualquant_agent.wire.v1.Agent/ListModels',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsReply.FromString,
+                )
+        self.DeleteModel = channel.unary_unary(
+                '/visualquant_agent.wire.v1.Agent/DeleteModel',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.DeleteModelReply.FromString,
+                )
+        self.Optimize = channel.unary_stream(
+                '/visualquant_agent.wire.v1.Agent/Optimize',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeRequest.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeReply.FromString,
+                )
+        self.Run = channel.stream_stream(
+                '/visualquant_agent.wire.v1.Agent/Run',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunReply.FromString,
+                )
+        self.Profile = channel.stream_unary(
+                '/visualquant_agent.wire.v1.Agent/Profile',
+                request_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.SerializeToString,
+                response_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ProfileReply.FromString,
+                )
 
 
 class AgentServicer(object):
@@ -33,6 +73,61 @@ class AgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginUpload(self, request, context):
+        """Announces files; the reply says what is already there, so that an upload resumes where it was cut.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Upload(self, request_iterator, context):
+        """Pieces of announced files, each at the offset that is next. OUT_OF_RANGE where it is not: ask BeginUpload again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FinishUpload(self, request, context):
+        """Checks every digest on the device and makes the upload a model in one rename. DATA_LOSS: that file starts again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteModel(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Optimize(self, request, context):
+        """The graph that the device's own runtime makes of a model, and the types of its values.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Run(self, request_iterator, context):
+        """First message: `start`; then tensors of one batch, ended by `end_of_batch`; replies stream while it runs.
+        One run at a time: RESOURCE_EXHAUSTED "busy". Cancelled by closing the stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Profile(self, request_iterator, context):
+        """Node times. Requests as for Run, one batch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -40,6 +135,46 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Hello,
                     request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloRequest.FromString,
                     response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloReply.SerializeToString,
+            ),
+            'BeginUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginUpload,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.Manifest.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.SerializeToString,
+            ),
+            'Upload': grpc.stream_unary_rpc_method_handler(
+                    servicer.Upload,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadPiece.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.SerializeToString,
+            ),
+            'FinishUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinishUpload,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsRequest.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsReply.SerializeToString,
+            ),
+            'DeleteModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteModel,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.DeleteModelReply.SerializeToString,
+            ),
+            'Optimize': grpc.unary_stream_rpc_method_handler(
+                    servicer.Optimize,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeRequest.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeReply.SerializeToString,
+            ),
+            'Run': grpc.stream_stream_rpc_method_handler(
+                    servicer.Run,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunReply.SerializeToString,
+            ),
+            'Profile': grpc.stream_unary_rpc_method_handler(
+                    servicer.Profile,
+                    request_deserializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.FromString,
+                    response_serializer=visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ProfileReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -66,5 +201,141 @@ class Agent(object):
         return grpc.experimental.unary_unary(request, target, '/visualquant_agent.wire.v1.Agent/Hello',
             visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloRequest.SerializeToString,
             visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.HelloReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def BeginUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/visualquant_agent.wire.v1.Agent/BeginUpload',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.Manifest.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Upload(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(request_iterator, target, '/visualquant_agent.wire.v1.Agent/Upload',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadPiece.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def FinishUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/visualquant_agent.wire.v1.Agent/FinishUpload',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.UploadState.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/visualquant_agent.wire.v1.Agent/ListModels',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsRequest.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ListModelsReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DeleteModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/visualquant_agent.wire.v1.Agent/DeleteModel',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ModelRef.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.DeleteModelReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Optimize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/visualquant_agent.wire.v1.Agent/Optimize',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeRequest.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.OptimizeReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Run(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(request_iterator, target, '/visualquant_agent.wire.v1.Agent/Run',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Profile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(request_iterator, target, '/visualquant_agent.wire.v1.Agent/Profile',
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.RunRequest.SerializeToString,
+            visualquant__agent_dot_wire_dot_v1_dot_agent__pb2.ProfileReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,64 @@
+"""The stations of one number on its way through a quantizer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Role = Literal["weight", "bias", "activation"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Walk:
+    """The stations of one number.
+
+    Attributes:
+        value: name of the tensor in the quantized model.
+        float_value: its name in the float model.
+        role: what the tensor is.
+        index: of the element, in the layout of the stored codes.
+        shape: of the codes.
+        code_type: ONNX type name in lower case.
+        granularity: of the scales.
+        scale, zero_point: of this element.
+        channel: index along the axis of the scales; None per tensor.
+        x: the float model's number.
+        divided: x / scale.
+        rounded: half to even; None for codes that are no integers.
+        shifted: rounded + zero_point; None likewise.
+        limits: lowest and highest code; None likewise.
+        expected: the code that follows from all this.
+        code: the code in the file; None for activations, which have none.
+        dequantized: what the code stands for.
+        error: x − dequantized.
+    """
+
+    value: str
+    float_value: str
+    role: Role
+    index: tuple[int, ...]
+    shape: tuple[int, ...]
+    code_type: str
+    granularity: str
+    scale: float
+    zero_point: float
+    channel: int | None
+    x: float
+    divided: float
+    rounded: float | None
+    shifted: float | None
+    limits: tuple[int, int] | None
+    expected: float | None
+    code: float | None
+    dequantized: float
+    error: float
+
+    @property
+    def error_in_steps(self) -> float | None:
+        """|error| / scale: above 0.5 it is more than rounding."""
+        return abs(self.error / self.scale) if self.scale else None
+
+    @property
+    def is_clipped(self) -> bool:
+        """True where the rounded value lies beyond the codes."""
+        return self.limits is not None and self.shifted is not None and self.shifted != self.expected

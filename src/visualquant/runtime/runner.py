@@ -1,0 +1,197 @@
+"""What every runner has: on this host or on a device, the same inputs, taps, outputs and profiles."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from visualquant.core.taps import Level, Profile, RunOptions, TapEvent
+from visualquant.errors import InputError
+from visualquant.runtime.segments import Segment, cut
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+HOST_PROVIDER = "CPUExecutionProvider"
+OPTIMISED = "optimised.onnx"
+_ORT_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputInfo:
+    """An input as the runtime describes it.
+
+    Attributes:
+        name: of the input.
+        type: as the runtime spells it ("tensor(float)").
+        shape: sizes; a symbol or None where one is not fixed.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+
+
+class Runner(abc.ABC):
+    """One model on one runtime.
+
+    Attributes:
+        path: the model file.
+        options: how it runs; where the runtime refuses the file optimised, `level` says what was taken instead.
+        level: the optimisation level in use.
+        notes: what a user should know ("refused with optimisation; run without").
+        inputs: by name.
+        outputs: names, in order.
+        kind: "local", or "device" where the model runs elsewhere.
+    """
+
+    kind: ClassVar[Literal["local", "device"]] = "local"
+    inputs: Mapping[str, InputInfo]
+    outputs: tuple[str, ...]
+
+    def __init__(self, path: Path, options: RunOptions) -> None:
+        """Makes the folder for the optimised graph."""
+        self.path = path
+        self.options = options
+        self.level: Level = options.level
+        self.notes: list[str] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="visualquant-")
+        self._optimised: onnx.ModelProto | None = None
+
+    @property
+    def host_options(self) -> RunOptions:
+        """How this host runs pieces of the model: a device's provider need not exist here."""
+        return self.options if self.kind == "local" else dataclasses.replace(self.options, provider=HOST_PROVIDER)
+
+    @abc.abstractmethod
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """All graph outputs of one batch, without taps.
+
+        Raises:
+            FailedRunError: the runtime fails on these samples.
+        """
+
+    @abc.abstractmethod
+    def tap(self, batches: Iterable[tuple[Sequence[int], Feeds]], taps: Collection[str]) -> Iterator[TapEvent]:
+        """Runs batches and emits each tapped tensor as soon as it exists, then the outputs.
+
+        Args:
+            batches: (sample indices, feeds).
+            taps: names of values in `optimised()`.
+        """
+
+    @abc.abstractmethod
+    def profile(self, feeds: Feeds, *, level: Level | None = None, warm_up: int = 3, repeats: int = 20) -> Profile:
+        """Node times by the runtime's own profiler, at the runner's level or another one."""
+
+    @abc.abstractmethod
+    def _types(self) -> Mapping[str, str]:
+        """The runtime's own type of every value of the optimised graph: its file does not state them all."""
+
+    def close(self) -> None:
+        """Frees sessions and temporary files."""
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def input_dtype(self, name: str) -> np.dtype[Any]:
+        """The numpy type of an input.
+
+        Raises:
+            InputError: strings, sequences and the like, which samples can't hold.
+        """
+        kind = self.inputs[name].type
+        if kind not in _ORT_TYPES:
+            raise InputError(
+                f"input {name!r} of {self.path.name!r} has type {kind}: samples of that type can't be given."
+            )
+        return np.dtype(_ORT_TYPES[kind])
+
+    @property
+    def optimised_path(self) -> Path:
+        """The file that the runtime wrote."""
+        return Path(self._folder.name) / OPTIMISED
+
+    def optimised(self) -> onnx.ModelProto:
+        """The graph that really runs, as the runtime wrote it, all tensors inside."""
+        if self._optimised is None:
+            model = onnx.load(self.optimised_path, load_external_data=False)
+            for tensor in model.graph.initializer:
+                self._take_in(tensor)
+            self._optimised = model
+        return self._optimised
+
+    def _take_in(self, tensor: onnx.TensorProto) -> None:
+        """Data outside: what the runtime wrote beside its graph, and what stayed with the original file."""
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return
+        location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+        folder = self.optimised_path.parent
+        base = folder if (folder / location).is_file() else self.path.parent
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(base))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+    def _segments_of(self, taps: Collection[str], feeds: Feeds) -> tuple[Segment, ...]:
+        """The optimised graph in pieces that fit the memory allowed."""
+        budget = None if self.options.memory_bytes is None else max(self.options.memory_bytes // 4, 1 << 20)
+        sizes = self._sizes(feeds) if budget is not None else {}
+        types = self._types() if budget is not None else {}
+        largest = max([f.nbytes for f in feeds.values()] + list(sizes.values()), default=0)
+        return cut(self.optimised(), set(taps), {n: sizes.get(n, largest) for n in taps}, budget, types)
+
+    def _sizes(self, feeds: Feeds) -> dict[str, int]:
+        """Bytes of values on these feeds, where shape inference tells; four bytes an element."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.optimised())
+        for info in model.graph.input:
+            if info.name in feeds:
+                shape = info.type.tensor_type.shape
+                del shape.dim[:]
+                for n in feeds[info.name].shape:
+                    shape.dim.add(dim_value=n)
+        del model.graph.value_info[:]
+        with contextlib.suppress(Exception):
+            model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        known: dict[str, int] = {}
+        for info in (*model.graph.value_info, *model.graph.output):
+            dims = [d.dim_value for d in info.type.tensor_type.shape.dim]
+            if info.type.tensor_type.HasField("shape") and all(dims):
+                known[info.name] = int(np.prod(dims, dtype=np.int64)) * 4
+        return known
+
+    def taps_are_neutral(self, feeds: Feeds, taps: Collection[str]) -> bool:
+        """True where outputs with taps equal outputs without, to the last bit."""
+        plain = self.run(feeds)
+        tapped = next(e for e in self.tap([((0,), feeds)], taps) if not e.value).outputs
+        return all(same_bits(plain[n], tapped[n]) for n in self.outputs)
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """True where type, shape and every bit are equal."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
