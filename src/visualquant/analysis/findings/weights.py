@@ -13,6 +13,7 @@ from visualquant.analysis.weights import MeasuredWeight
 from visualquant.core.operators import WEIGHT_SLOTS
 from visualquant.core.quant import QuantSite
 from visualquant.core.stats import WeightStats
+from visualquant.kernels.api import release
 
 COARSE_DB = 20.0
 LOST_DB = 12.0
@@ -317,6 +318,7 @@ def _spent_blocks(site: QuantSite) -> tuple[float, int]:
     # NOTE: no more is converted than is looked at: float32 copies of large codes would take gigabytes
     few = -(-(1 << 22) // max(math.prod(moved.shape[1:]), 1))
     values = moved[:few, ..., :whole].astype(np.float32)
+    release(codes)
     if params.zero_point is not None:
         zero = np.moveaxis(params.zero_point.astype(np.float32), params.axis, -1)[:few]
         values -= np.repeat(zero, params.block_size, axis=-1)[..., :whole]
