@@ -1,13 +1,17 @@
 """Time and memory of alignment on generated decoders: python benchmarks/align_scale.py [NODES ...].
 
-Prints one line a size and the ratio of times over the ratio of n·log n (1 or less: no worse than n·log n).
+Two pairs a size: one whose larger (quantized) side has that many nodes, and one whose float side does; each in a
+process of its own, the quantized side scrambled (inner names replaced, order shuffled). Prints CPU seconds and the
+peak resident memory, graphs included, and how the time grew against n·log n (1 or less: no faster).
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,30 +22,46 @@ from build import decoder, quantized
 
 from visualquant.align import align
 
-NODES_A_LAYER = 32
+# Nodes of one layer of the generated decoder, float and quantized.
+FLOAT_NODES, QUANT_NODES = 37, 66
 
 
-def measure(nodes: int) -> tuple[int, float, float]:
-    """(float nodes, CPU seconds, share of float nodes grouped with their own counterpart)."""
-    net = decoder(max(nodes // NODES_A_LAYER, 1))
-    float_graph = net.view()
-    quant_graph = quantized(net).view(random.Random(1), rename=True)
+def measure(layers: int) -> dict[str, float]:
+    """Sizes, CPU seconds, peak memory, and the share of float nodes grouped with their own counterpart."""
+    net = decoder(layers)
+    float_graph, quant_graph = net.view(), quantized(net).view(random.Random(1), rename=True)
     start = time.process_time()
     alignment = align(float_graph, quant_graph)
     seconds = time.process_time() - start
     tied = sum(len(g.float_nodes) == 1 and bool(g.quant_nodes) for g in alignment.groups)
-    return len(float_graph.nodes), seconds, tied / len(float_graph.nodes)
+    return {
+        "float": len(float_graph.nodes),
+        "quant": len(quant_graph.nodes),
+        "seconds": seconds,
+        "tied": tied / len(float_graph.nodes),
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--layers"]:
+        print(json.dumps(measure(int(sys.argv[2]))))
+        return
     sizes = [int(x) for x in sys.argv[1:]] or [5_000, 50_000]
-    rows = [measure(n) for n in sizes]
-    for (nodes, seconds, share), n in zip(rows, sizes, strict=True):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{n:7} asked  {nodes:7} float nodes  {seconds:7.2f} s  {share:.4f} tied  peak {peak:.0f} MB")
-    if len(rows) > 1:
-        (n0, t0, _), (n1, t1, _) = rows[0], rows[-1]
-        print(f"time ratio / (n log n ratio): {t1 / t0 / (n1 * math.log(n1) / (n0 * math.log(n0))):.2f}")
+    for what, nodes_a_layer in (("quantized", QUANT_NODES), ("float", FLOAT_NODES)):
+        rows = []
+        for size in sizes:
+            command = [sys.executable, __file__, "--layers", str(size // nodes_a_layer)]
+            row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rows.append(row)
+            print(
+                f"{size:7} nodes on the {what:9} side: {row['float']:6} float, {row['quant']:6} quantized, "
+                f"{row['seconds']:6.2f} s, peak {row['peak']:4.0f} MB, {row['tied']:.2%} tied"
+            )
+        if len(rows) > 1:
+            n0, n1 = (r["float"] for r in (rows[0], rows[-1]))
+            growth = rows[-1]["seconds"] / rows[0]["seconds"] / (n1 * math.log(n1) / (n0 * math.log(n0)))
+            print(f"{'':8}time over n·log n, from the smallest to the largest: {growth:.2f}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from visualquant.core.tensors import TensorRef
 WIDTH = 8
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Softmax", "Abs", "Exp")
 _BINARY = ("Add", "Mul", "Sub", "Max")
+SYMMETRIC = ("Add", "Mul", "Max")
 
 
 def random_net(seed: int, size: int) -> Net:
@@ -60,54 +61,125 @@ class Rewritten:
 
 
 def rewrite(net: Net, seed: int) -> Rewritten:
-    """Folds biases, inserts Q/DQ and Identity, spells operators differently, merges equal nodes."""
-    rng = random.Random(seed)
-    out = Net(list(net.inputs), list(net.outputs), [], dict(net.constants))
-    out.const("qs", np.float32(0.05))
-    out.const("qz", np.uint8(128))
-    truth: dict[str, set[str]] = {}
-    uses: dict[str, int] = {}
+    """Folds biases, inserts Q/DQ and Identity, spells operators differently, merges equal nodes, duplicates shared."""
+    writer = _Writer(net, random.Random(seed))
     for op in net.ops:
-        for i in op.inputs:
-            uses[i] = uses.get(i, 0) + 1
-    by_input = {op.inputs[0]: op for op in net.ops if op.op_type == "Add" and op.inputs[1] in net.constants}
-    folded: set[str] = set()
-    label: dict[str, str] = {v: v for v in net.inputs}
+        writer.write(op)
+    kept = _without_dead(writer.out)
+    return Rewritten(writer.out, _either(net, {name: made & kept for name, made in writer.truth.items()}))
 
-    def read(name: str) -> str:
-        if name in net.constants:
+
+def _without_dead(net: Net) -> set[str]:
+    """Takes out what nobody reads, as toolchains do; the results that are left."""
+    while True:
+        read = {*net.outputs, *(i for op in net.ops for i in op.inputs)}
+        kept = [op for op in net.ops if not read.isdisjoint(op.outputs)]
+        if len(kept) == len(net.ops):
+            return read
+        net.ops[:] = kept
+
+
+class _Writer:
+    """Writes the operators of a network anew, one after another.
+
+    Attributes:
+        out: what is written so far.
+        truth: names of the results that stand for each original one.
+    """
+
+    def __init__(self, net: Net, rng: random.Random) -> None:
+        self.net, self.rng = net, rng
+        self.out = Net(list(net.inputs), list(net.outputs), [], dict(net.constants))
+        self.out.const("qs", np.float32(0.05))
+        self.out.const("qz", np.uint8(128))
+        self.truth: dict[str, set[str]] = {}
+        self._uses: dict[str, int] = {}
+        for op in net.ops:
+            for i in op.inputs:
+                self._uses[i] = self._uses.get(i, 0) + 1
+        self._equal = _values(net)
+        self._biases = {op.inputs[0]: op for op in net.ops if op.op_type == "Add" and op.inputs[1] in net.constants}
+        self._folded: set[str] = set()
+        self._made: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._label: dict[str, list[str]] = {v: [v] for v in net.inputs}
+
+    def write(self, op: Op) -> None:
+        made = op.outputs[0]
+        if made in self._folded:
+            return
+        # Equal nodes read equal values, so those that were merged before count as one.
+        key = op.op_type, tuple(i if i in self.net.constants else self._label[i][0] for i in op.inputs)
+        twin = self._made.setdefault(key, made)
+        if twin != made and made not in self.net.outputs and self.rng.random() < 0.5:
+            self.truth[made] = self.truth[twin]
+            self._label[made] = self._label[twin]
+            return
+        bias = self._biases.get(made)
+        if op.op_type == "MatMul" and bias is not None and self._uses[made] == 1 and self.rng.random() < 0.6:
+            result = bias.outputs[0]
+            self.out.add("Gemm", self._read(op.inputs[0]), op.inputs[1], bias.inputs[1], out=result)
+            self.truth[made] = self.truth[result] = {result}
+            self._label[result] = [result]
+            self._folded.add(result)
+            return
+        apart = op.op_type == "Sub" and self.rng.random() < 0.3
+        self.truth[made] = self._spell(op, made, apart)
+        self._label[made] = [made]
+        # Where the network itself repeats an operator, nobody could say which of them a copy is one of.
+        alone = sum(value == self._equal[made] for value in self._equal.values()) == 1
+        if alone and self._uses.get(made, 0) > 1 and self.rng.random() < 0.1:
+            again = f"{made}.again"
+            self.truth[made] |= self._spell(op, again, apart)
+            self._label[made].append(again)
+
+    def _spell(self, op: Op, made: str, apart: bool) -> set[str]:
+        """Writes one operator, a difference in one piece or apart; the results that its nodes have."""
+        if apart:
+            negative = self.out.add("Neg", self._read(op.inputs[1]), out=f"{made}.neg")
+            self.out.add("Add", self._read(op.inputs[0]), negative, out=made)
+            return {made, negative}
+        inputs = tuple(self._read(i) for i in op.inputs)
+        if op.op_type in SYMMETRIC and self.rng.random() < 0.3:
+            inputs = inputs[::-1]
+        self.out.ops.append(Op(op.op_type, inputs, (made,), op.attributes))
+        return {made}
+
+    def _read(self, name: str) -> str:
+        if name in self.net.constants:
             return name
-        value = label[name]
-        if rng.random() < 0.25:
-            q = out.add("QuantizeLinear", value, "qs", "qz", out=f"{name}.q{len(out.ops)}")
-            return out.add("DequantizeLinear", q, "qs", "qz", out=f"{name}.dq{len(out.ops)}")
-        if rng.random() < 0.1:
-            return out.add("Identity", value, out=f"{name}.id{len(out.ops)}")
+        value = self.rng.choice(self._label[name])
+        number = len(self.out.ops)
+        if self.rng.random() < 0.25:
+            q = self.out.add("QuantizeLinear", value, "qs", "qz", out=f"{name}.q{number}")
+            return self.out.add("DequantizeLinear", q, "qs", "qz", out=f"{name}.dq{number}")
+        if self.rng.random() < 0.1:
+            return self.out.add("Identity", value, out=f"{name}.id{number}")
         return value
 
+
+def _values(net: Net) -> dict[str, int]:
+    """A number for each result; equal where the operators compute the same from the same."""
+    found: dict[str, int] = {}
     for op in net.ops:
-        made = op.outputs[0]
-        if made in folded:
-            continue
-        bias = by_input.get(made)
-        if op.op_type == "MatMul" and bias is not None and uses[made] == 1 and rng.random() < 0.6:
-            out.add("Gemm", read(op.inputs[0]), op.inputs[1], bias.inputs[1], out=bias.outputs[0])
-            truth[made] = truth[bias.outputs[0]] = {bias.outputs[0]}
-            label[bias.outputs[0]] = bias.outputs[0]
-            folded.add(bias.outputs[0])
-            continue
-        if op.op_type == "Sub" and rng.random() < 0.3:
-            negative = out.add("Neg", read(op.inputs[1]), out=f"{made}.neg")
-            out.add("Add", read(op.inputs[0]), negative, out=made)
-            truth[made] = {made, f"{made}.neg"}
-        else:
-            inputs = tuple(read(i) for i in op.inputs)
-            if op.op_type in ("Add", "Mul", "Max") and rng.random() < 0.3:
-                inputs = inputs[::-1]
-            out.ops.append(Op(op.op_type, inputs, op.outputs, op.attributes))
-            truth[made] = {made}
-        label[made] = made
-    return Rewritten(out, truth)
+        reads = [found.get(i, i) for i in op.inputs]
+        found[op.outputs[0]] = hash((op.op_type, tuple(sorted(reads, key=repr) if op.op_type in SYMMETRIC else reads)))
+    return found
+
+
+def _either(net: Net, truth: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The truth where operators can change places without any change of the network: any of them is right."""
+    behind = _values(net)
+    ahead: dict[str, list[object]] = {name: [] for name in behind}
+    for op in reversed(net.ops):
+        result = op.outputs[0]
+        own = hash((behind[result], tuple(sorted(map(repr, ahead[result]))), result in net.outputs))
+        for slot, i in enumerate(op.inputs):
+            if i in ahead:
+                ahead[i].append((own, 0 if op.op_type in SYMMETRIC else slot))
+    alike: dict[object, set[str]] = {}
+    for name in behind:
+        alike.setdefault((behind[name], tuple(sorted(map(repr, ahead[name])))), set()).add(name)
+    return {n: set().union(*(truth[m] for m in same)) for same in alike.values() for n in same if n in truth}
 
 
 def f1(

@@ -89,7 +89,8 @@ def test_cache_falls_back(tmp_path: Path) -> None:
     blocked.write_text("not a folder")
     code = """
         import numba.core.caching as caching
-        for locator in (caching.InTreeCacheLocator, caching.InTreeCacheLocatorFsAgnostic, caching.UserWideCacheLocator):
+        names = ("InTreeCacheLocator", "InTreeCacheLocatorFsAgnostic", "UserWideCacheLocator")
+        for locator in [value for name, value in vars(caching).items() if name.lstrip("_") in names]:
             locator.ensure_cache_path = lambda self: (_ for _ in ()).throw(OSError("read-only"))
         from visualquant.kernels import _jit
         from visualquant.kernels.merge import fold

@@ -24,6 +24,10 @@ def measure(x, codes, params, options: MeasureOptions) -> WeightStats:
     slow = measure_from(x, codes, params, options, SLOW)
     agree(fast.metrics(), slow.metrics(), cosine=3e-8)
     assert fast.rounding == slow.rounding
+    for a, b in ((fast.x, slow.x), (fast.x_hat, slow.x_hat)):
+        if a is not None and b is not None:
+            assert (int(a.count), int(a.zeros)) == (int(b.count), int(b.zeros))
+            assert (float(a.minimum), float(a.maximum)) == pytest.approx((float(b.minimum), float(b.maximum)), rel=1e-6)
     return slow
 
 
@@ -82,6 +86,15 @@ def test_sources(dtype: str) -> None:
     want = naive.weight_metrics(x, codes, params, 0)
     for source in (x, TensorRef.of(x)):
         agree(measure(source, codes, params, MeasureOptions(channel_axis=0)).metrics(), want)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 128, 255])
+def test_zero_points_at_the_ends(zero: int) -> None:
+    _, codes, params = make_case((4, 200), "uint8", "per_channel", axis=0)
+    moved = QuantParams(params.code_type, params.scale, np.full(4, zero), 0, None, 0, 255)
+    stats = measure(moved.dequantize(codes).astype(np.float32), codes, moved, MeasureOptions(channel_axis=0))
+    assert stats.x_hat is not None
+    assert int(stats.x_hat.zeros) == (codes == zero).sum()
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.1, 1e-40, math.nan, math.inf, 1e30])

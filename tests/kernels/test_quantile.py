@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from visualquant.kernels import MeasureOptions, measure
+from visualquant.kernels import MeasureOptions, measure, ranks
 
 P = (0.0, 0.001, 0.25, 0.5, 0.7512, 0.999, 1.0)
 
@@ -61,3 +61,25 @@ def test_outliers(seed: int, shape: tuple[int, int]) -> None:
             assert stats.outliers[k] == (np.abs(row - median) > 10 * (q75 - q25)).sum(), (k, chunk)
             six = (np.abs(row - row.mean()) > 6 * row.std()).sum() if row.size >= 64 else -1
             assert stats.outliers_6_sigma[k] == six, (k, chunk)
+
+
+@pytest.mark.parametrize("kind", ["t4", "outlier channels", "lognormal", "at the limit", "offset", "few"])
+def test_outliers_by_counts_are_exact(kind: str) -> None:
+    """Rows whose far elements are counted between bounds of the quartiles, or exactly where these do not settle it."""
+    rng = np.random.default_rng(7)
+    shape = (60, 8) if kind == "few" else (60, 1500)
+    x = rng.standard_t(4, shape)
+    if kind == "outlier channels":
+        x *= np.where(rng.random(shape[1]) < 1 / 200, 15, 1)
+    elif kind == "lognormal":
+        x = rng.lognormal(0, 2, shape)
+    elif kind == "at the limit":  # quartiles −1, 0 and 1: 20 is not beyond ten times their distance, 21 is
+        x = np.resize([-1.0, 0.0, 1.0, 0.0, 1.0, -1.0, 1.0, -1.0], shape)
+        x[:, ::100] = rng.choice([20.0, -20.0, 21.0, -21.0, np.nextafter(np.float32(20), np.float32(21))], (60, 15))
+    elif kind == "offset":
+        x = 1 + 1e-3 * x
+    x = x.astype(np.float32)
+    far, six = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
+    ranks.outliers(x, np.empty((2, shape[1]), np.float32), far, six)
+    q25, median, q75 = np.quantile(x.astype(np.float64), [0.25, 0.5, 0.75], axis=1)
+    np.testing.assert_array_equal(far, (np.abs(x - median[:, None]) > 10 * (q75 - q25)[:, None]).sum(axis=1))

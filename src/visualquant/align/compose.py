@@ -6,12 +6,13 @@ import dataclasses
 import math
 from collections.abc import Container
 
-from visualquant.align.algebra import Recognizer, Sum, parse
+from visualquant.align.algebra import Call, Recognizer, Sum, parse
 from visualquant.align.families import LINEAR
 from visualquant.align.rules import FOLDS_AFTER, FOLDS_BEFORE, FORMULAS, Formula
 from visualquant.align.side import Side
 from visualquant.align.units import Unit, UnitGraph, UnitId
 from visualquant.core.graph import NodeId
+from visualquant.core.operators import is_bias_slot
 
 _CLIMB = 8
 _SUMS = frozenset({"Add", "Sub"})
@@ -80,7 +81,8 @@ def _try(
     side: Side, recognizer: Recognizer, rule: Formula, root: NodeId, trigger: NodeId
 ) -> tuple[Unit, frozenset[NodeId]] | None:
     result = side.outputs(root)[0]
-    if result is None or (side.families[root] in _SUMS) != isinstance(parse(rule.text), Sum):
+    pattern = parse(rule.text)
+    if result is None or (not isinstance(pattern, Call) and (side.families[root] in _SUMS) != isinstance(pattern, Sum)):
         return None
     match = recognizer.find(rule.text, result)
     if match is None or trigger not in match.nodes:
@@ -101,6 +103,7 @@ def _try(
 def _layers(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
     """Layers with weights, with the padding in front and the bias and BatchNormalization behind."""
     found: list[Unit] = []
+    twins = {k: alike for alike in simple.twins for k in alike}
     for k, head in enumerate(simple.units):
         if head.family not in LINEAR or k in taken or not any(_is_matrix(simple, c) for c in head.constants):
             continue
@@ -110,23 +113,43 @@ def _layers(simple: UnitGraph, taken: set[UnitId]) -> list[Unit]:
         if before is not None and before not in taken and _folds_before(simple, before, k):
             parts.insert(0, before)
             args = (*simple.units[before].args[:1], *args[1:])
-        last = k
-        while (user := simple.only_user(last)) is not None and user not in taken and user not in parts:
-            unit = simple.units[user]
+        last, outs = k, head.outs
+        # NOTE: a layer that has its bias already stands for a layer and the Add behind it, not for one more Add
+        node = simple.side.graph.nodes[head.node]
+        biased = any(is_bias_slot(node, slot) and node.input(slot) is not None for _, slot in head.constants)
+        while len(copies := _only_reader(simple, twins, last)) > 0 and not (taken.union(parts) & set(copies)):
+            unit = simple.units[copies[0]]
             if unit.family not in FOLDS_AFTER or len(unit.args) != 1 or not unit.constants:
                 break
             if not all(_is_vector(simple, c) for c in unit.constants):
                 break
-            if any(simple.units[p].family == unit.family for p in parts):
+            if any(simple.units[p].family == unit.family for p in parts) or (unit.family == "Add" and biased):
                 break
-            parts.append(user)
-            last = user
+            parts += copies
+            last = copies[0]
+            outs = tuple(o for p in copies for o in simple.units[p].outs)
+            if len(copies) > 1:
+                break
         if len(parts) > 1:
             end = simple.units[last]
             constants = tuple(c for p in parts for c in simple.units[p].constants)
-            found.append(Unit(head.family, end.node, tuple(parts), args, end.outs, constants, end.rank))
+            found.append(Unit(head.family, end.node, tuple(parts), args, outs, constants, end.rank))
             taken.update(parts)
     return found
+
+
+def _only_reader(simple: UnitGraph, twins: dict[UnitId, tuple[UnitId, ...]], unit: UnitId) -> tuple[UnitId, ...]:
+    """The one operation that reads a unit's result, in all its copies; empty where there are more, or none.
+
+    Toolchains write an operation out once for each reader: copies of the reader count as one, and so do readers of
+    copies of the unit.
+    """
+    if any(v in simple.ends for v in simple.units[unit].outs if v is not None):
+        return ()
+    readers = {k for k, _ in simple.users_of(unit)}
+    every = {k for m in twins.get(unit, (unit,)) for k, _ in simple.users_of(m)}
+    one = len({twins.get(k, (k,))[0] for k in every}) == 1
+    return tuple(sorted(readers)) if one and readers else ()
 
 
 def _folds_before(simple: UnitGraph, before: UnitId, head: UnitId) -> bool:

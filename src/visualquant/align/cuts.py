@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from visualquant.align.matcher import Matcher
 from visualquant.align.side import Side
-from visualquant.align.twins import twins
 from visualquant.align.units import UnitGraph, UnitId
 from visualquant.core.graph import NodeId, ValueId
 
@@ -100,12 +99,26 @@ def join_units(groups: Groups, matcher: Matcher, pairs: Iterable[tuple[ValueId, 
     absorbed: set[Key] = set()
     for which, units, regions in ((0, matcher.left, matcher.regions[0]), (1, matcher.right, matcher.regions[1])):
         confined = {k for k, region in regions.items() if region < 0}
-        for k, twin in twins(units).items():
-            if twin in owners[which] and k not in owners[which] and k not in confined:
-                groups.join((which, units.units[k].node), (which, units.units[twin].node))
-                owners[which].add(k)
+        for alike in units.twins:
+            hosts = [k for k in alike if k in owners[which]]
+            for k in alike if hosts else ():
+                if k not in owners[which] and k not in confined:
+                    host = hosts[0] if len(hosts) == 1 else max(hosts, key=lambda h: _shared(matcher, which, k, h))
+                    groups.join((which, units.units[k].node), (which, units.units[host].node))
+                    owners[which].add(k)
         absorbed |= _absorb(groups, which, units, owners[which] | confined)
     return absorbed
+
+
+def _shared(matcher: Matcher, which: int, copy: UnitId, host: UnitId) -> int:
+    """How many readers of a copy have a counterpart that reads the counterpart of the host."""
+    units, other = (matcher.left, matcher.right)[:: -1 if which else 1]
+    ties = matcher.back if which else matcher.ties
+    if host not in ties:
+        return 0
+    wanted = {out for out in other.units[ties[host]].outs if out is not None}
+    found = (ties.get(user) for user, _ in units.users_of(copy))
+    return sum(u is not None and not wanted.isdisjoint(other.units[u].args) for u in found)
 
 
 def _absorb(groups: Groups, which: int, units: UnitGraph, owners: set[UnitId]) -> set[Key]:

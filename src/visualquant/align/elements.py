@@ -12,14 +12,24 @@ import numpy.typing as npt
 
 from visualquant.core.quant import QuantParams, ViewStep
 from visualquant.core.tensors import TensorRef
+from visualquant.kernels.api import release
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 Shape = tuple[int, ...]
+_LARGE_BYTES = 1 << 20
 
 
 def take(ref: TensorRef, index: Index) -> npt.NDArray[Any]:
     """The elements of a stored tensor at flat positions; 2 and 4 bits are picked out of their bytes."""
+    picked = _picked(ref, index)
+    if ref.nbytes >= _LARGE_BYTES:
+        # NOTE: each element brings its page and the pages around it; over a large model that is nearly the whole file
+        release(ref)
+    return picked
+
+
+def _picked(ref: TensorRef, index: Index) -> npt.NDArray[Any]:
     dtype = ref.dtype
     if dtype.bits not in (2, 4) or not dtype.is_integer:
         return ref.array().reshape(-1)[index]

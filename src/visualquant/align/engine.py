@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+import gc
+from collections.abc import Callable, Iterator, Sequence
 
 from visualquant.align.ends import output_pairs
 from visualquant.align.fusions import fusions_of
@@ -45,26 +48,42 @@ def align(
         activations: which values were measured to be the same.
         tick: told the part of the work that is done, 0..1, now and then; may raise to stop it.
     """
-    left, right = Side(float_graph, float_sites), Side(quant_graph, quant_sites)
-    pins = pins or Pins()
-    given = Given(named_pairs(left, right), pins, activations or ActivationEvidence(), tick)
+    given = Given({}, pins or Pins(), activations or ActivationEvidence(), tick)
+    with _no_collection():
+        return _aligned(Side(float_graph, float_sites), Side(quant_graph, quant_sites), given)
+
+
+def _aligned(left: Side, right: Side, given: Given) -> Alignment:
+    given = dataclasses.replace(given, named=named_pairs(left, right))
     matched = match(left, right, given)
-    reason = "" if pins else unrelated_reason(left, right, matched)
+    reason = "" if given.pins else unrelated_reason(left, right, matched)
     if reason:
         return without_ties(left, right, reason)
     ends = output_pairs(left, right)
-    plumbing = Plumbing(left, right, matched, ends, pins)
+    plumbing = Plumbing(left, right, matched, ends, given.pins)
     plumbing.tie_all()
     for a, b in plumbing.ties.items():
         matched.groups.join((0, a), (1, b))
     for which, side, tied in ((0, left, plumbing.ties), (1, right, plumbing.back)):
         for node_id, host in hosts(side, tied, plumbing.pinned[which]).items():
             matched.groups.join((which, node_id), (which, host))
-    tick(0.9)
-    groups = separated(match_groups(left, right, matched, plumbing.ties), pins)
+    given.tick(0.9)
+    groups = separated(match_groups(left, right, matched, plumbing.ties), given.pins)
     groups, fusions = fusions_of(left, right, matched, groups)
     packed = packed_pairs(left, right, matched.bindings, matched.coarse)
     weights = weight_pairs(left, right, groups, {**matched.nodes, **plumbing.ties}, packed)
     values = value_pairs(left, right, matched, plumbing.ties, groups)
-    tick(1.0)
+    given.tick(1.0)
     return Alignment(groups, fusions, values, weights)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps the cyclic garbage collector from walking millions of young objects that are all still in use."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -72,19 +72,9 @@ class Folder:
         got = self.at(value, np.arange(math.prod(shape), dtype=np.int64))
         return None if got is None else got.reshape(shape)
 
-    def _inner(self, value: ValueId) -> ValueId:
-        graph = self.graph
-        while (made := graph.values[value].producer) is not None and graph.nodes[made].is_call:
-            node = graph.nodes[made]
-            got = node.bodies[0].outputs[node.outputs.index(value)]
-            if got is None:
-                break
-            value = got
-        return value
-
     def _shape(self, value: ValueId) -> Shape | None:
         graph = self.graph
-        value = self._inner(value)
+        value = graph.inner(value)
         const = graph.const(value)
         if const is not None:
             return None if const.dtype.kind in ("string", "complex") else const.shape
@@ -129,7 +119,7 @@ class Folder:
 
     def small(self, value: ValueId) -> npt.NDArray[Any] | None:
         """A small constant, with the arithmetic of shapes and indices carried out; None for anything else."""
-        value = self._inner(value)
+        value = self.graph.inner(value)
         if value not in self._small:
             self._small[value] = None  # NOTE: ends recursion on damaged, cyclic graphs
             self._small[value] = self._evaluated(value)
@@ -186,7 +176,7 @@ class Folder:
     def at(self, value: ValueId, index: Index, depth: int = 0) -> Floats | None:
         """Elements of a constant value at flat positions."""
         graph = self.graph
-        value = self._inner(value)
+        value = graph.inner(value)
         const = graph.const(value)
         if const is not None:
             if const.size == 0 or int(index.max(initial=0)) >= const.size:

@@ -102,6 +102,7 @@ class _TwoPass:
             values=values,
             ends=self.ends,
             regions=self.regions if left is self.simple[0] else ({}, {}),
+            copies=(self.simple[0].copies, self.simple[1].copies),
             different=self.different,
             apart=frozenset(self.given.pins.apart),
         )

@@ -19,8 +19,10 @@ _ACCEPT = 1.25
 _MARGIN = 0.12
 _SAME_WEIGHT = 0.8
 _SURROUNDINGS = 0.06
+_COPY = 0.9
 
 UnitPair = tuple[UnitId, UnitId]
+Copies = Mapping[ValueId, tuple[ValueId, ...]]
 
 
 class Matcher:
@@ -44,6 +46,7 @@ class Matcher:
         values: Mapping[ValueId, ValueId],
         ends: Iterable[tuple[ValueId, ValueId]] = (),
         regions: tuple[Mapping[UnitId, int], Mapping[UnitId, int]] = ({}, {}),
+        copies: tuple[Copies, Copies] = ({}, {}),
         different: frozenset[tuple[ValueId, ValueId]] = frozenset(),
         apart: frozenset[tuple[NodeId, NodeId]] = frozenset(),
     ) -> None:
@@ -51,6 +54,7 @@ class Matcher:
         self.named = named
         self.regions = regions
         self.ends = dict(ends)
+        self.copies = copies
         self.different = different
         self.apart = apart
         self.features: tuple[list[Features], list[Features]] = (unit_features(left), unit_features(right))
@@ -248,7 +252,7 @@ class Matcher:
         return sum(self.same_value(x, y) for x, y in zip(xs, ys, strict=False)) / max(len(xs), len(ys))
 
     def same_value(self, x: ValueId, y: ValueId) -> float:
-        """1 where two values are known to be the same, negative where one is known to be another, else 0."""
+        """1 where two values are known to be the same, less for a copy, negative for another value, 0 where unknown."""
         to, of = self.values.get(x), self.values_back.get(y)
         if to == y or of == x:
             return 1.0
@@ -256,7 +260,11 @@ class Matcher:
             return -1.5
         if to is not None and of is not None:
             return -0.8
-        return -0.3 if to is not None or of is not None else 0.0
+        if to is not None:
+            return _COPY if y in self.copies[1].get(to, ()) else -0.3
+        if of is not None:
+            return _COPY if x in self.copies[0].get(of, ()) else -0.3
+        return 0.0
 
     def kin(self, x: ValueId, y: ValueId) -> float:
         """How alike the known values are from which two values come, 0..1: what lies between is not tied yet."""
@@ -339,8 +347,8 @@ class Matcher:
                 self._push(p, r, 0.0)
             elif self.ties.get(p) != r:
                 self._push_all(self._behind(self.left, p, self.ties), self._behind(self.right, r, self.back))
-        users_a = [u for u, _ in self.left.users.get(x, ()) if u not in self.ties]
-        users_b = [u for u, _ in self.right.users.get(y, ()) if u not in self.back]
+        users_a = [u for v in self.copies[0].get(x, (x,)) for u, _ in self.left.users.get(v, ()) if u not in self.ties]
+        users_b = [u for v in self.copies[1].get(y, (y,)) for u, _ in self.right.users.get(v, ()) if u not in self.back]
         if (users_a or users_b) and len(users_a) * len(users_b) <= _FAN_OUT * _FAN_OUT:
             families_a = {self._family_key(0, u) for u in users_a}
             families_b = {self._family_key(1, u) for u in users_b}

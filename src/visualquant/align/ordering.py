@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import zlib
 from collections.abc import Callable, Sequence
 
-from visualquant.core.graph import GraphView, NodeId, ValueId
+from visualquant.core.graph import GraphView, NodeId, ValueId, after_needs
 
 _SMALL = 64
 
@@ -45,7 +44,14 @@ def canonical_order(
         for slot, p in enumerate(made[k]):
             if p is not None:
                 users[p].append((ahead[k], slot))
-    return _sorted(graph, made, [(behind[k], ahead[k], k) for k in range(len(graph.nodes))])
+    needs: list[set[NodeId]] = [{p for p in found if p is not None and p != k} for k, found in enumerate(made)]
+    for node in graph.nodes:
+        for body in node.bodies:
+            needs[node.id].update(body.nodes)
+    places = [0] * len(needs)
+    for place, k in enumerate(sorted(range(len(needs)), key=lambda k: (behind[k], ahead[k], k))):
+        places[k] = place
+    return after_needs(needs, places)
 
 
 def _own(graph: GraphView, k: NodeId) -> int:
@@ -66,31 +72,3 @@ def _leaf(graph: GraphView, value: ValueId | None, inputs: dict[ValueId, int]) -
         return const.shape
     head = bytes(const.raw()[:_SMALL])
     return const.dtype.name, const.shape, zlib.crc32(head)
-
-
-def _sorted(
-    graph: GraphView, made: Sequence[Sequence[NodeId | None]], keys: Sequence[tuple[int, int, int]]
-) -> tuple[NodeId, ...]:
-    needs: list[set[NodeId]] = [{p for p in found if p is not None and p != k} for k, found in enumerate(made)]
-    for node in graph.nodes:
-        for body in node.bodies:
-            needs[node.id].update(body.nodes)
-    users: list[list[NodeId]] = [[] for _ in graph.nodes]
-    for k, found in enumerate(needs):
-        for p in found:
-            users[p].append(k)
-    waiting = [len(found) for found in needs]
-    ready = [keys[k] for k, n in enumerate(waiting) if n == 0]
-    heapq.heapify(ready)
-    order: list[NodeId] = []
-    while ready:
-        k = heapq.heappop(ready)[2]
-        order.append(k)
-        for user in users[k]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                heapq.heappush(ready, keys[user])
-    if len(order) < len(graph.nodes):
-        done = set(order)
-        order += [k for k in range(len(graph.nodes)) if k not in done]
-    return tuple(order)

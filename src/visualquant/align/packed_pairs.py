@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from visualquant.align.matched import Binding
-from visualquant.align.operands import Operand
 from visualquant.align.packs import Matrix
 from visualquant.align.reshapings import output_axis, ways
 from visualquant.align.side import Side
@@ -52,10 +51,7 @@ def _concatenated(floats: Sequence[Slot], whole: Slot) -> list[WeightPair]:
         return []
     parts = []
     for slot in floats:
-        own = output_axis(slot)
-        size = slot.operand.shape[own] if own is not None else slot.size
-        shape = tuple(size if k == axis else n for k, n in enumerate(whole.operand.shape))
-        piece = Slot(whole.node, whole.family, whole.slot, _seen_as(whole, shape))
+        piece = _piece(whole, axis, slot)
         way = next((w for w in ways(slot, piece) if w.expected), None)
         if way is None:
             return []
@@ -69,23 +65,24 @@ def _sliced(whole: Slot, quants: Sequence[Slot]) -> list[WeightPair]:
         return []
     out, start = [], 0
     for slot in quants:
-        own = output_axis(slot)
-        size = slot.operand.shape[own] if own is not None else slot.size
-        shape = tuple(size if k == axis else n for k, n in enumerate(whole.operand.shape))
-        piece = Slot(whole.node, whole.family, whole.slot, _seen_as(whole, shape))
+        piece = _piece(whole, axis, slot)
         way = next((w for w in ways(piece, slot) if w.expected), None)
         if way is None:
             return []
-        cut = ViewStep("slice", (axis, start, start + size))
+        end = start + piece.operand.shape[axis]
+        cut = ViewStep("slice", (axis, start, end))
         operand = FloatOperand(whole.node.id, whole.slot, (cut, *way.steps))
         out.append(WeightPair((slot.node.id, slot.slot), (operand,), None, None, "sliced", _EVIDENCE))
-        start += size
+        start = end
     return out
 
 
-def _seen_as(slot: Slot, shape: tuple[int, ...]) -> Operand:
-    """A stand-in for a part of an operand; only its shape counts."""
-    return dataclasses.replace(slot.operand, shape=shape)
+def _piece(whole: Slot, axis: int, part: Slot) -> Slot:
+    """A stand-in for what `part` is of `whole`, cut along the output axis; only its shape counts."""
+    own = output_axis(part)
+    size = part.operand.shape[own] if own is not None else part.size
+    shape = tuple(size if k == axis else n for k, n in enumerate(whole.operand.shape))
+    return Slot(whole.node, whole.family, whole.slot, dataclasses.replace(whole.operand, shape=shape))
 
 
 def _matrix_slot(side: Side, matrix: Matrix) -> Slot:

@@ -47,6 +47,8 @@ FORMULAS: tuple[Formula, ...] = (
     Formula("RMSNormalization", "ReduceMean", f"x * {_SQUARED}"),
     Formula("Softmax", "ReduceSum", "Exp(x - ReduceMax(x)) / ReduceSum(Exp(x - ReduceMax(x)))"),
     Formula("Softmax", "ReduceSum", "Exp(x) / ReduceSum(Exp(x))"),
+    Formula("Sub", "Neg", "Add(x, Neg(y))"),
+    Formula("Sub", "Neg", "Add(Neg(y), x)"),
 )
 
 

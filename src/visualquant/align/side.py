@@ -166,17 +166,6 @@ class Side:
         made = self.graph.producer_of(value)
         return None if made is None else made.id
 
-    def inner(self, value: ValueId) -> ValueId:
-        """The value inside a function for the output of its call, else the value itself."""
-        graph = self.graph
-        while (made := graph.values[value].producer) is not None and graph.nodes[made].is_call:
-            node = graph.nodes[made]
-            got = node.bodies[0].outputs[node.outputs.index(value)]
-            if got is None:
-                break
-            value = got
-        return value
-
     def root(self, value: ValueId) -> ValueId:
         """The value behind all plumbing: Q/DQ, casts, and operators that only move elements."""
         return self._behind(value, self._root, ("quiet", "move"))
@@ -189,7 +178,7 @@ class Side:
         path = []
         while value not in memo:
             path.append(value)
-            inner = self.inner(value)
+            inner = self.graph.inner(value)
             made = self.graph.values[inner].producer
             if made is None or self.kinds[made] not in kinds or not self.live[inner]:
                 memo[value] = inner

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 
-from visualquant.align.families import LINEAR
+from visualquant.align.families import COMMUTATIVE, LINEAR
 from visualquant.align.operands import BLOCKED_DOMAIN
 from visualquant.align.rules import FUSED
 from visualquant.align.side import Side
@@ -13,6 +14,7 @@ from visualquant.align.windows import Window, windows
 from visualquant.core.graph import NodeId, ValueId
 
 UnitId = int
+_SMALL = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,12 +83,54 @@ class UnitGraph:
             return None
         return users[0][0]
 
+    @cached_property
+    def twins(self) -> tuple[tuple[UnitId, ...], ...]:
+        """Units that compute the same from the same, two and more together, in dataflow order.
+
+        Toolchains merge such units, or write one out once for each reader.
+        """
+        value_class: dict[ValueId, Hashable] = {}
+        found: dict[Hashable, list[UnitId]] = {}
+        for k, unit in enumerate(self.units):
+            args = [value_class.get(a, ("value", a)) for a in unit.args]
+            constants = [_constant(self.side, node_id, slot) for node_id, slot in unit.constants]
+            if unit.family in COMMUTATIVE:
+                args.sort(key=repr)
+                constants = [(0, *constant[1:]) for constant in constants]
+            attributes = self.side.graph.nodes[unit.node].attributes
+            told = tuple(sorted((name, repr(value)) for name, value in attributes.items()))
+            alike = found.setdefault((unit.family, unit.rank[1], unit.window, told, tuple(constants), tuple(args)), [])
+            alike.append(k)
+            for number, out in enumerate(unit.outs):
+                if out is not None:
+                    value_class[out] = ("made", alike[0], number)
+        return tuple(tuple(alike) for alike in found.values() if len(alike) > 1)
+
+    @cached_property
+    def copies(self) -> dict[ValueId, tuple[ValueId, ...]]:
+        """For each result of twins the same result of all of them, itself included."""
+        found: dict[ValueId, tuple[ValueId, ...]] = {}
+        for alike in self.twins:
+            for outs in zip(*(self.units[k].outs for k in alike), strict=False):
+                same = tuple(out for out in outs if out is not None)
+                found.update((out, same) for out in same)
+        return found
+
     def _depths(self) -> list[int]:
         depth = [0] * len(self.units)
         for k, unit in enumerate(self.units):
             before = [depth[p] for a in unit.args if (p := self.producer.get(a)) is not None and p < k]
             depth[k] = 1 + max(before, default=0)
         return depth
+
+
+def _constant(side: Side, node_id: NodeId, slot: int) -> tuple[Hashable, ...]:
+    """What tells a constant from another: its slot, and its content where it is small, else which value it is."""
+    value = side.graph.nodes[node_id].input(slot)
+    small = None if value is None else side.folder.small(value)
+    if small is not None and small.size <= _SMALL:
+        return slot, small.shape, str(small.dtype), small.tobytes()
+    return slot, value
 
 
 def simple_units(side: Side) -> UnitGraph:

@@ -112,7 +112,7 @@ def _is_weight(side: Side, node: NodeView, operand: Operand) -> bool:
         return True
     if node.op_type in _PARAMETERS or node.op_type.startswith(_CODED) or operand.value is None:
         return False
-    dtype = side.graph.values[side.inner(operand.value)].dtype
+    dtype = side.graph.values[side.graph.inner(operand.value)].dtype
     return dtype is None or dtype.is_float
 
 

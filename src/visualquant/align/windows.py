@@ -27,7 +27,7 @@ def windows(side: Side, node: NodeView) -> list[Window] | None:
 
 def _rank_and_sizes(side: Side, node: NodeView) -> tuple[int | None, tuple[object, ...]]:
     value = node.input(0)
-    shape = None if value is None else side.graph.values[side.inner(value)].shape
+    shape = None if value is None else side.graph.values[side.graph.inner(value)].shape
     return (None, ()) if shape is None else (len(shape), shape)
 
 

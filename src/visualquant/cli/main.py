@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("visualquant.cli.explain", "Explain a code that a finding carries."),
     "demo": ("visualquant.cli.demo", "Compare an embedded pair: no files, no network."),
     "doctor": ("visualquant.cli.doctor", "Check this installation."),
+    "bench": ("visualquant.cli.bench", "Measure this machine: kernels, other tools, a whole compare."),
 }
 INTERNAL_ERROR = 70
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -174,8 +175,6 @@ class GraphView:
         A node that has bodies stands after the inner nodes that make its outputs, and inner nodes stand
         after the producers of what they capture. Nodes on a cycle come last, in id order.
         """
-        import heapq
-
         needs: list[set[NodeId]] = [set() for _ in self.nodes]
         for node in self.nodes:
             for value in node.inputs:
@@ -185,24 +184,7 @@ class GraphView:
                 needs[node.id].update(body.nodes)
         for node in self.nodes:  # NOTE: an inner node may read what its own parent's siblings make, never its parent
             needs[node.id].discard(node.id)
-        users: list[list[NodeId]] = [[] for _ in self.nodes]
-        for node_id, found in enumerate(needs):
-            for other in found:
-                users[other].append(node_id)
-        waiting = [len(found) for found in needs]
-        ready = [k for k, n in enumerate(waiting) if n == 0]
-        order: list[NodeId] = []
-        while ready:
-            node_id = heapq.heappop(ready)
-            order.append(node_id)
-            for user in users[node_id]:
-                waiting[user] -= 1
-                if waiting[user] == 0:
-                    heapq.heappush(ready, user)
-        if len(order) < len(self.nodes):
-            done = set(order)
-            order += [k for k in range(len(self.nodes)) if k not in done]
-        return tuple(order)
+        return after_needs(needs, range(len(self.nodes)))
 
     def const(self, value: ValueId | None) -> TensorRef | None:
         """The stored data of a value, None for anything computed or left out."""
@@ -220,7 +202,47 @@ class GraphView:
             value = node.inner(value)
         return None
 
+    def inner(self, value: ValueId) -> ValueId:
+        """The value inside a function for the output of its call, else the value itself."""
+        while (made := self.values[value].producer) is not None and self.nodes[made].is_call:
+            got = self.nodes[made].inner(value)
+            if got is None:
+                break
+            value = got
+        return value
+
     def readers_of(self, value: ValueId) -> Iterator[tuple[NodeView, int]]:
         """The nodes that read a value, with the slot."""
         for node_id, slot in self.consumers[value]:
             yield self.nodes[node_id], slot
+
+
+def after_needs(needs: Sequence[Collection[NodeId]], places: Sequence[int]) -> tuple[NodeId, ...]:
+    """All node ids, each after the ones that it needs.
+
+    Args:
+        needs: for each node the others that come before it.
+        places: of the nodes that are free to come next the one with the least place does; all differ.
+
+    Returns:
+        Node ids; those on a cycle, and behind one, come last in id order.
+    """
+    users: list[list[NodeId]] = [[] for _ in needs]
+    for node_id, found in enumerate(needs):
+        for other in found:
+            users[other].append(node_id)
+    waiting = [len(found) for found in needs]
+    ready = [(places[k], k) for k, n in enumerate(waiting) if n == 0]
+    heapq.heapify(ready)
+    order: list[NodeId] = []
+    while ready:
+        node_id = heapq.heappop(ready)[1]
+        order.append(node_id)
+        for user in users[node_id]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, (places[user], user))
+    if len(order) < len(needs):
+        done = set(order)
+        order += [k for k in range(len(needs)) if k not in done]
+    return tuple(order)

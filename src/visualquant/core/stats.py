@@ -75,21 +75,31 @@ class ScaleSummary:
     def of(scale: FloatArray) -> ScaleSummary:
         """Summary of an array of scales of any shape."""
         flat = scale.reshape(-1)
-        size = np.abs(flat)
-        total = float(size.sum())
-        # NOTE: millions of blocks have millions of scales; the sum says whether a closer look is needed
-        good = size if math.isfinite(total) else size[np.isfinite(size)]
-        tiny = float(np.finfo(np.float32).tiny)
-        least = float(good.min(initial=np.inf))
-        return ScaleSummary(
-            flat.size,
-            float(good.sum()) / good.size if good.size else 0.0,
-            float(good.max(initial=0.0)),
-            int(flat.size - good.size),
-            int((good == 0).sum()) if least == 0 else 0,
-            int((flat < 0).sum()) if flat.min(initial=0.0) < 0 or not math.isfinite(total) else 0,
-            int(((good > 0) & (good < tiny)).sum()) if least < tiny else 0,
-        )
+        # NOTE: millions of blocks have millions of scales: pieces that stay in the cache, and a closer look at odd ones
+        pieces = [_piece_of_scales(flat[k : k + _SCALES]) for k in range(0, flat.size, _SCALES)]
+        count, total, largest, *odd = (list(column) for column in zip(*pieces, strict=True)) if pieces else ([0],) * 6
+        finite = sum(count)
+        mean = math.fsum(total) / finite if finite else 0.0
+        return ScaleSummary(flat.size, mean, max(largest), flat.size - finite, *(sum(column) for column in odd))
+
+
+_SCALES = 65_536
+
+
+def _piece_of_scales(flat: FloatArray) -> tuple[int, float, float, int, int, int]:
+    """Finite ones, Σ|s|, max|s|, zeros, negative and denormal ones."""
+    size = np.abs(flat)
+    total = float(size.sum())
+    good = size if math.isfinite(total) else size[np.isfinite(size)]
+    tiny, least = float(np.finfo(np.float32).tiny), float(good.min(initial=np.inf))
+    return (
+        good.size,
+        float(good.sum()) if good.size < size.size else total,
+        float(good.max(initial=0.0)),
+        int((good == 0).sum()) if least == 0 else 0,
+        int((flat < 0).sum()) if good.size < size.size or flat.min(initial=0.0) < 0 else 0,
+        int(((good > 0) & (good < tiny)).sum()) if least < tiny else 0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ _EXPORTS = {
     "MeasureOptions": "api",
     "fake_quantize": "api",
     "measure": "api",
+    "prefetch": "api",
+    "release": "api",
     "what_if": "api",
 }
 
@@ -21,6 +23,8 @@ __all__ = [
     "MeasureOptions",
     "fake_quantize",
     "measure",
+    "prefetch",
+    "release",
     "what_if",
 ]
 

@@ -133,11 +133,11 @@ class Kernel:
 
     def __init__(self, function: Callable[..., Any], signatures: tuple[Any, ...], strict: bool) -> None:
         self._signatures = signatures
+        self._missing = list(signatures) if JIT else []
         # NOTE: numba keys its cache by the file of the kernel alone; helpers and constants live in other files too
         function.__qualname__ = f"{function.__qualname__}_{_sources()}"
         flags = False if strict else FLAGS
         self._function = numba.njit(nogil=True, fastmath=flags, error_model="numpy", cache=CACHE is not None)(function)
-        self._ready = not JIT
         self._lock = threading.Lock()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -146,26 +146,40 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         """Run the kernel; the arguments must fit one of the signatures."""
-        if not self._ready:
-            self.prepare()
+        if self._missing:
+            self._prepare(args)
         return self._function(*args)
 
     def prepare(self) -> None:
-        """Compile or load now; threads that come at the same time wait for the first."""
-        with self._lock:
-            if not self._ready:
-                self._make()
+        """Compile or load every signature now."""
+        for signature in tuple(self._missing):
+            with self._lock:
+                self._make(signature)
 
-    def _make(self) -> None:
+    def _prepare(self, args: tuple[Any, ...]) -> None:
+        """Makes the signature that the arguments need; threads that come at the same time wait for the first.
+
+        Signatures differ in the element type of their first argument.
+        """
+        wanted = numba.from_dtype(args[0].dtype)
+        for signature in tuple(self._missing):
+            if signature[0].dtype == wanted:
+                with self._lock:
+                    self._make(signature)
+
+    def _make(self, signature: Any) -> None:
+        if signature not in self._missing:
+            return
         start = time.perf_counter()
         watcher = _CompileWatcher(self.__name__)
+        self._function.disable_compile(False)
         with event.install_listener("numba:compile", watcher):
-            for signature in self._signatures:
-                self._function.compile(signature)
-        self._function.disable_compile()
-        self._ready = True
-        self.seconds = time.perf_counter() - start
-        self.from_cache = not watcher.seen
+            self._function.compile(signature)
+        # NOTE: anything else, such as an array with gaps, is a mistake and not a reason to compile for seconds
+        self._function.disable_compile(True)
+        self._missing.remove(signature)
+        self.seconds = (self.seconds or 0.0) + time.perf_counter() - start
+        self.from_cache = not watcher.seen and self.from_cache is not False
 
 
 class _CompileWatcher(event.Listener):

@@ -1,11 +1,9 @@
-"""Two loops in explicit vector code, where the compiler's own vectorizer gives up or changes its mind.
+"""Loops in explicit vector code, where the compiler's own vectorizer gives up or changes its mind.
 
 `block_tile`: a block of 32 elements needs two horizontal sums, which cost more than all other work on it. 16 blocks are
 kept as 16 vectors and summed by a tree of 15 pairwise shuffles instead of 16 times four steps each.
 
-`row_tile`: one scale for a whole tile. With histograms it also counts the tile before: counting costs a store an
-element and hardly anything else, statistics cost arithmetic and no store, so side by side they take the time of the
-slower one.
+`row_tile`: one scale for a whole tile. `count_bytes`, `count_shorts`: counting into a table.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any
 from visualquant.kernels._jit import JIT, cgutils, ir
 from visualquant.kernels._jit import numba_intrinsic as intrinsic
 from visualquant.kernels._jit import numba_types as types
-from visualquant.kernels._vectors import BYTES, INTS, LANES, LONG, SHORTS, VECTOR, Emitter, Sums
+from visualquant.kernels._vectors import BYTES, INT, INTS, LANES, LONG, VECTOR, Emitter, Sums
 
 PIECE = 32  # elements of one straight run: two vectors
 GROUP = 16  # pieces of one call of the tree
@@ -124,101 +122,89 @@ def _typed_blocks(
     return types.void(x, first, d, first_code, s, z, limits, groups, out, first_out, totals), _emit_blocks
 
 
-class _Counting:
-    """The histogram side of `row_tile`: bins of this tile out, counts of the tile before in."""
-
-    def __init__(self, e: Emitter, views: list[Any]) -> None:
-        self.e = e
-        self.scale, self.low, self.high, self.index, self.old_index, self.old_codes = views[:6]
-        self.old_first, self.old_pieces, self.x_table, self.code_table = views[6:]
-        self.scale, self.low, self.high = (e.splat(v) for v in (self.scale, self.low, self.high))
-
-    def bins(self, v: Any, at: Any) -> None:
-        """Stores the bins of 16 values; what lies outside the grid goes to its ends (and is looked for by callers)."""
-        e, b = self.e, self.e.b
-        place = e.call("llvm.floor.v16f32", b.fmul(v, self.scale))
-        place = e.larger(e.smaller(place, self.high), self.low)
-        index = b.fptosi(b.fsub(place, self.low), INTS)
-        e.store(b.trunc(index, SHORTS), b.gep(self.index.data, [at]), align=2)
-
-    def scatter(self, piece: Any) -> None:
-        """Counts 32 values and codes of the tile before, where it has so many."""
-        b = self.e.b
-        with b.if_then(b.icmp_signed("<", piece, self.old_pieces)):
-            start = b.mul(piece, LONG(PIECE))
-            index = b.bitcast(b.gep(self.old_index.data, [start]), ir.PointerType(LONG))
-            codes = b.bitcast(b.gep(self.old_codes.data, [b.add(start, self.old_first)]), ir.PointerType(LONG))
-            flip = LONG(0x8080808080808080)
-            for quarter in range(PIECE // 8):
-                word = b.xor(b.load(b.gep(codes, [LONG(quarter)]), align=1), flip)
-                for k in range(8):
-                    self._count(self.code_table, word, 8 * k, 0xFF)
-                    if k % 4 == 0:
-                        wide = b.load(b.gep(index, [LONG(2 * quarter + k // 4)]), align=2)
-                    self._count(self.x_table, wide, 16 * (k % 4), 0xFFFF)
-
-    def _count(self, table: Any, word: Any, shift: int, mask: int) -> None:
-        b = self.e.b
-        place = b.gep(table.data, [b.and_(b.lshr(word, LONG(shift)), LONG(mask))])
-        b.store(b.add(b.load(place), LONG(1)), place)
-
-
 def _emit_rows(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     e, b = Emitter(builder), builder
-    x, d, first_code, s, z, pieces, totals, *rest = _views(context, builder, signature, args)
+    x, d, first_code, s, z, z_code, pieces, totals = _views(context, builder, signature, args)
     d_data = b.gep(d.data, [first_code])
     from_bytes = signature.args[1].dtype == types.int8
     even, odd = Sums(e, _OF_ROWS, from_bytes), Sums(e, _OF_ROWS, from_bytes)
     scale, zero = e.splat(s), e.splat(z)
-    counting = _Counting(e, rest) if rest else None
+    code_of_zero = e.splat_bytes(z_code)
     with cgutils.for_range(b, pieces) as loop:
         for half, sums in ((0, even), (LANES, odd)):
             at = b.add(b.mul(loop.index, LONG(PIECE)), LONG(half))
             # NOTE: two sets of sums, so that each lane adds half as many terms
-            v, back, error, size, _ = _half(e, sums, b.gep(x.data, [at]), b.gep(d_data, [at]), scale, zero)
+            v, back, error, size, code = _half(e, sums, b.gep(x.data, [at]), b.gep(d_data, [at]), scale, zero)
             sums.multiply_add(X_SQ, v, v)
             sums.multiply_add(E_SQ, error, error)
             sums.multiply_add(D_SQ, back, back)
             sums.update(E_MAX, size)
-            sums.update(Y_ZEROS, e.zeros(back))
-            if counting is not None:
-                counting.bins(v, at)
-        if counting is not None:
-            counting.scatter(loop.index)
+            equal = b.icmp_signed("==", code, code_of_zero) if from_bytes else None
+            sums.update(Y_ZEROS, e.zeros(back) if equal is None else e.count(equal))
     even.absorb(odd)
     even.write(totals.data)
     return context.get_dummy_value()
 
 
-def _typed_rows(typing: Any, x: Any, d: Any, first_code: Any, s: Any, z: Any, pieces: Any, totals: Any) -> Any:
-    del typing
-    return types.void(x, d, first_code, s, z, pieces, totals), _emit_rows
-
-
-def _typed_binned(
-    typing: Any,
-    x: Any,
-    d: Any,
-    first_code: Any,
-    s: Any,
-    z: Any,
-    pieces: Any,
-    totals: Any,
-    scale: Any,
-    low: Any,
-    high: Any,
-    index: Any,
-    old_index: Any,
-    old_codes: Any,
-    old_first: Any,
-    old_pieces: Any,
-    x_table: Any,
-    code_table: Any,
+def _typed_rows(
+    typing: Any, x: Any, d: Any, first_code: Any, s: Any, z: Any, z_code: Any, pieces: Any, totals: Any
 ) -> Any:
     del typing
-    plain = (x, d, first_code, s, z, pieces, totals)
-    more = (scale, low, high, index, old_index, old_codes, old_first, old_pieces, x_table, code_table)
-    return types.void(*plain, *more), _emit_rows
+    return types.void(x, d, first_code, s, z, z_code, pieces, totals), _emit_rows
+
+
+def _emit_counts(bits: int) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        b = builder
+        places, first, words, table = _views(context, builder, signature, args)
+        source = b.bitcast(b.gep(places.data, [first]), ir.PointerType(LONG))
+        mask = LONG((1 << bits) - 1)
+        with cgutils.for_range(b, words) as loop:
+            word = b.load(b.gep(source, [loop.index]), align=1)
+            for shift in range(0, 64, bits):
+                slot = b.gep(table.data, [b.and_(b.lshr(word, LONG(shift)), mask)])
+                b.store(b.add(b.load(slot), INT(1)), slot)
+        return context.get_dummy_value()
+
+    return emit
+
+
+def _typed_bytes(typing: Any, places: Any, first: Any, words: Any, table: Any) -> Any:
+    del typing
+    return types.void(places, first, words, table), _emit_counts(8)
+
+
+def _typed_shorts(typing: Any, places: Any, first: Any, words: Any, table: Any) -> Any:
+    del typing
+    return types.void(places, first, words, table), _emit_counts(16)
+
+
+def _emit_transpose(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    b = builder
+    source, first, distance, out, row, column = _views(context, builder, signature, args)
+    element = context.get_data_type(signature.args[0].dtype)
+    vector = ir.VectorType(element, LANES)
+    size = LONG(signature.args[0].dtype.bitwidth // 8)
+    lanes = []
+    for k in range(LANES):
+        at = b.gep(source.data, [b.add(first, b.mul(distance, LONG(k)))])
+        lanes.append(b.load(b.bitcast(at, ir.PointerType(vector)), align=1))
+    half = LANES // 2
+    pairs = [[v for k in range(half) for v in (k + off, LANES + k + off)] for off in (0, half)]
+    low, high = (ir.Constant(INTS, pattern) for pattern in pairs)
+    # NOTE: interleaving vector k with vector k + 8 four times over turns rows into columns
+    for _ in range(4):
+        lanes = [b.shuffle_vector(lanes[k], lanes[k + half], order) for k in range(half) for order in (low, high)]
+    stride = b.sdiv(b.extract_value(out.strides, 0), size)
+    for k, lane in enumerate(lanes):
+        place = b.add(b.mul(stride, b.add(row, LONG(k))), column)
+        b.store(lane, b.bitcast(b.gep(out.data, [place]), ir.PointerType(vector)), align=1)
+    return context.get_dummy_value()
+
+
+def _typed_transpose(typing: Any, source: Any, first: Any, distance: Any, out: Any, row: Any, column: Any) -> Any:
+    del typing
+    return types.void(source, first, distance, out, row, column), _emit_transpose
 
 
 def _no_tile(*args: Any) -> None:
@@ -231,10 +217,14 @@ def _no_tile(*args: Any) -> None:
 # |e| (float32 [pieces]). out[0..1, first_out + piece] = Σx², Σe² (float32 [2, n], rows contiguous); totals = figures
 # of the whole tile by the names above, float32; EXCESS is the largest |e| − limit.
 block_tile: Any = intrinsic(_typed_blocks) if JIT else _no_tile
-# row_tile(x, d, first_code, s, z, pieces, totals): the figures of 32·pieces elements under one scale.
+# row_tile(x, d, first_code, s, z, z_code, pieces, totals): the figures of 32·pieces elements under one scale; zeros of
+# x̂ are codes equal to z_code (int8) where codes are bytes.
 row_tile: Any = intrinsic(_typed_rows) if JIT else _no_tile
-# row_tile_binned(..., scale, low, high, index, old_index, old_codes, old_first, old_pieces, x_table, code_table): the
-# same, with index = floor(x·scale) held within [low, high] less low (uint16); and old_pieces pieces of the tile
-# before, its bins old_index and int8 codes from old_codes[old_first], counted in uint64 tables (codes by code + 128).
-row_tile_binned: Any = intrinsic(_typed_binned) if JIT else _no_tile
+# count_bytes(bytes, first, words, table), count_shorts(shorts, first, words, table): table[place] += 1 for 8·words
+# bytes (4·words uint16) from place `first` on; table is uint32. One store each: a core stores once a cycle.
+count_bytes: Any = intrinsic(_typed_bytes) if JIT else _no_tile
+count_shorts: Any = intrinsic(_typed_shorts) if JIT else _no_tile
+# transpose_16(source, first, distance, out, row, column): out[row + i, column + k] = source[first + k·distance + i]
+# for i and k below 16.
+transpose_16: Any = intrinsic(_typed_transpose) if JIT else _no_tile
 HAS_TILES = JIT

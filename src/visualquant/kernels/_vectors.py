@@ -73,6 +73,12 @@ class Emitter:
         first = self.b.insert_element(none, scalar, INT(0))
         return self.b.shuffle_vector(first, none, _order([0] * LANES))
 
+    def splat_bytes(self, scalar: Any) -> Any:
+        """An int8 in every lane."""
+        none = ir.Constant(BYTES, ir.Undefined)
+        first = self.b.insert_element(none, scalar, INT(0))
+        return self.b.shuffle_vector(first, none, _order([0] * LANES))
+
     def load(self, pointer: Any, kind: Any, align: int) -> Any:
         """A vector from memory."""
         return self.b.load(self.b.bitcast(pointer, ir.PointerType(kind)), align=align)

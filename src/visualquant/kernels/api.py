@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from visualquant.core.quant import QuantParams
 from visualquant.core.stats import WeightStats, WhatIf
-from visualquant.core.tensors import TensorRef
+from visualquant.core.tensors import FileSource, TensorRef
 
 Array = npt.NDArray[Any]
 
@@ -88,6 +88,30 @@ def measure(
     from visualquant.kernels import measuring
 
     return measuring.measure(x, codes, params, options or MeasureOptions())
+
+
+def prefetch(tensor: Array | TensorRef) -> None:
+    """Asks the system to read a tensor that lies in a read-only file map, while something else is measured.
+
+    Returns at once; arrays of any other kind are left alone.
+    """
+    from visualquant.kernels.tasks import Advisor, file_region
+
+    memory = tensor.raw() if isinstance(tensor, TensorRef) else tensor
+    Advisor().will_need(file_region(memory), 0, memory.nbytes)
+
+
+def release(stored: Array | TensorRef) -> None:
+    """Lets the pages of a read-only file map leave this process, when whoever read them is done.
+
+    They stay in the system's cache and come back when touched. Whatever is no file map is left alone.
+    """
+    from visualquant.kernels.tasks import Advisor, file_region
+
+    if isinstance(stored, TensorRef) and not isinstance(stored.source, FileSource):
+        return
+    array = stored.raw() if isinstance(stored, TensorRef) else stored
+    Advisor().drop(file_region(array), 0, array.nbytes)
 
 
 def what_if(

@@ -14,33 +14,36 @@ from typing import Any
 import numpy as np
 
 from visualquant.kernels._jit import f32, f64, i64, kernel, read, strict_inline, u8, u16, u32, write
+from visualquant.kernels._simd import HAS_TILES, count_bytes, count_shorts
 from visualquant.kernels.lanes import TILE, VALUES, decode, look_up
 
 _ONE = np.uint32(1)
-_BYTE, _SHORT = np.uint64(0xFF), np.uint64(0xFFFF)
-_FLIPPED = np.uint64(0x8080808080808080)
 
 
 @strict_inline
 def _scatter(index: Any, count: int, table: Any) -> None:
-    """Counts uint16 indices, four to a load; the limit is one store a cycle."""
-    words = index.view(np.uint64)
-    one = np.uint64(1)
-    for i in range(count >> 2):
-        w = words[i]
-        table[w & _SHORT] += one
-        table[(w >> np.uint64(16)) & _SHORT] += one
-        table[(w >> np.uint64(32)) & _SHORT] += one
-        table[w >> np.uint64(48)] += one
-    for i in range(count & ~3, count):
-        table[index[i]] += one
+    words = count >> 2 if HAS_TILES else 0
+    if words > 0:
+        count_shorts(index, 0, words, table)
+    for i in range(4 * words, count):
+        table[index[i]] += _ONE
+
+
+@strict_inline
+def _scatter_codes(codes: Any, first: int, count: int, table: Any) -> None:
+    """Counts int8 codes by bit pattern."""
+    words = count >> 3 if HAS_TILES else 0
+    if words > 0:
+        count_bytes(codes, first, words, table)
+    for i in range(first + 8 * words, first + count):
+        table[np.uint8(codes[i])] += _ONE
 
 
 @strict_inline
 def _flush(table: Any, counts: Any) -> None:
     for k in range(counts.size):
         counts[k] += np.int64(table[k])
-        table[k] = np.uint64(0)
+        table[k] = np.uint32(0)
 
 
 @kernel((read(f32, 2), read(u8), f32, i64, read(i64), write(i64, 2)), strict=True)
@@ -56,14 +59,14 @@ def bin_values(x: Any, skip: Any, scale: Any, first: int, target: Any, counts: A
         counts: int64 [histograms, bins], in and out.
     """
     index = np.empty(TILE, np.uint16)
-    table = np.zeros(counts.shape[1], np.uint64)
-    start = np.int32(first)
+    table = np.zeros(counts.shape[1], np.uint32)
+    start = np.float32(first)
     for r in range(x.shape[0]):
         if skip[r] == 0:
             for t in range(0, x.shape[1], TILE):
                 xt = x[r, t : t + TILE]
                 for i in range(xt.size):
-                    index[i] = np.uint16(np.int32(np.floor(xt[i] * scale)) - start)
+                    index[i] = np.uint16(np.int32(np.floor(xt[i] * scale) - start))
                 _scatter(index, xt.size, table)
         if r + 1 == x.shape[0] or target[r + 1] != target[r]:
             _flush(table, counts[target[r]])
@@ -75,11 +78,11 @@ def _partner_tile(x: Any, d: Any, s: Any, z: Any, scale: float, first: Any, erro
     if error:
         for i in range(x.size):
             y = (np.float64(d[i]) - z[i]) * s[i]
-            index[i] = np.uint16(np.int32(np.floor((np.float64(x[i]) - y) * scale)) - first)
+            index[i] = np.uint16(np.int32(np.floor((np.float64(x[i]) - y) * scale) - first))
     else:
         for i in range(x.size):
             y = (np.float64(d[i]) - z[i]) * s[i]
-            index[i] = np.uint16(np.int32(np.floor(y * scale)) - first)
+            index[i] = np.uint16(np.int32(np.floor(y * scale) - first))
 
 
 @strict_inline
@@ -165,8 +168,8 @@ def bin_partner(
     spread_s = np.empty(TILE)
     spread_z = np.zeros(TILE)
     has_zero = zero.size > 0 and (zero.min() != 0.0 or zero.max() != 0.0)
-    table_of_bins = np.zeros(counts.shape[1], np.uint64)
-    start = np.int32(first)
+    table_of_bins = np.zeros(counts.shape[1], np.uint32)
+    start = np.float64(first)
     for r in range(rows):
         known = -1
         for t in range(0, columns, TILE):
@@ -210,50 +213,36 @@ def count_codes(codes: Any, first: int, rows: int, columns: int, bits: int, flip
         counts: int64 [rows or 1, 256], in and out, by decoded code + 128; one row of counts takes all rows.
     """
     q = np.empty(TILE + 8, np.int8)
-    table = np.zeros(256, np.uint64)
-    pairs = np.zeros(256, np.uint64)
-    one = np.uint64(1)
+    table = np.zeros(256, np.uint32)
+    pairs = np.zeros(256, np.uint32)
     shared = counts.shape[0] == 1
     for r in range(rows):
         for t in range(0, columns, TILE):
             n = min(TILE, columns - t)
             begin = first + r * columns + t
-            if bits == 4 and begin & 1 == 0:
+            if bits == 8:
+                _scatter_codes(codes, begin, n, table)
+            elif bits == 4 and begin & 1 == 0:
                 # NOTE: a byte holds two codes, so bytes are counted and taken apart at the end
-                part = codes[begin >> 1 : (begin + n) >> 1]
-                for i in range(part.size):
-                    pairs[part[i]] += one
+                _scatter_codes(codes, begin >> 1, n >> 1, pairs)
                 if n & 1:
-                    code = ((codes[(begin + n) >> 1] & 15) ^ flip) - flip
-                    table[np.uint8(code) ^ np.uint8(128)] += one
-                continue
-            at = decode(codes, begin, n, bits, flip, q)
-            done = 0
-            if at == 0:
-                words = q[:TILE].view(np.uint64)
-                for i in range(n >> 3):
-                    w = words[i] ^ _FLIPPED
-                    table[w & _BYTE] += one
-                    table[(w >> np.uint64(8)) & _BYTE] += one
-                    table[(w >> np.uint64(16)) & _BYTE] += one
-                    table[(w >> np.uint64(24)) & _BYTE] += one
-                    table[(w >> np.uint64(32)) & _BYTE] += one
-                    table[(w >> np.uint64(40)) & _BYTE] += one
-                    table[(w >> np.uint64(48)) & _BYTE] += one
-                    table[w >> np.uint64(56)] += one
-                done = n & ~7
-            for i in range(done, n):
-                table[np.uint8(q[at + i]) ^ np.uint8(128)] += one
+                    table[np.uint8(((codes[(begin + n) >> 1] & 15) ^ flip) - flip)] += _ONE
+            else:
+                at = decode(codes, begin, n, bits, flip, q)
+                _scatter_codes(q, at, n, table)
         if not shared or r + 1 == rows:
             if bits == 4:
                 for k in range(256):
                     both = pairs[k]
-                    pairs[k] = np.uint64(0)
-                    low = ((np.uint8(k) & np.uint8(15)) ^ flip) - flip
-                    high = ((np.uint8(k) >> np.uint8(4)) ^ flip) - flip
-                    table[np.uint8(low) ^ np.uint8(128)] += both
-                    table[np.uint8(high) ^ np.uint8(128)] += both
-            _flush(table, counts[0 if shared else r])
+                    pairs[k] = np.uint32(0)
+                    table[np.uint8(((np.uint8(k) & np.uint8(15)) ^ flip) - flip)] += both
+                    table[np.uint8(((np.uint8(k) >> np.uint8(4)) ^ flip) - flip)] += both
+            out = counts[0 if shared else r]
+            # NOTE: tables are by bit pattern; stored bytes have not been through `flip`
+            turn = np.uint8(128) if bits < 8 else np.uint8(128) ^ flip
+            for k in range(256):
+                out[np.uint8(k) ^ turn] += np.int64(table[k])
+                table[k] = np.uint32(0)
 
 
 @kernel((read(i64, 2), write(i64), write(f64)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,7 +36,7 @@ class BlockSummaryBuilder:
         self.sums = np.empty((0, 2))
         self.threshold = 0.0
 
-    def add(self, box: Box, blocks: F64) -> None:
+    def add(self, box: Box, blocks: npt.NDArray[Any]) -> None:
         """Adds the blocks of a box."""
         lay = self.layout
         places, sums = np.empty(blocks[0].size, np.int64), np.empty((blocks[0].size, 2))

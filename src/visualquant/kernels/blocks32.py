@@ -11,7 +11,6 @@ from visualquant.kernels._jit import f32, f64, fma, i64, inline, kernel, larger,
 from visualquant.kernels._simd import GROUP, HAS_TILES, PIECE, block_tile
 from visualquant.kernels.lanes import (
     INF,
-    NEAR,
     STEPS,
     TABLE,
     VALUES,
@@ -49,7 +48,7 @@ from visualquant.kernels.records import (
 
 TILE = 2048
 PIECES = TILE // PIECE
-_0, _1, _NEAR = np.float32(0), np.float32(1), np.float32(NEAR)
+_0, _1 = np.float32(0), np.float32(1)
 _T_X_SUM, _T_E_SUM, _T_E_ABS, _T_CROSS = _simd.X_SUM, _simd.E_SUM, _simd.E_ABS, _simd.CROSS
 _T_X_MIN, _T_X_MAX, _T_Y_MIN, _T_Y_MAX = _simd.X_MIN, _simd.X_MAX, _simd.Y_MIN, _simd.Y_MAX
 _T_X_ZEROS, _T_Y_ZEROS, _T_D_MIN, _T_D_MAX = _simd.X_ZEROS, _simd.Y_ZEROS, _simd.D_MIN, _simd.D_MAX
@@ -224,12 +223,14 @@ def _add_totals(totals: Any, rec: Any) -> None:
 
 
 @inline
-def _over(x: Any, d: Any, at: int, p: int, s: Any, z: Any) -> bool:
-    """Whether piece p holds an error of nearly half a step or more."""
+def _over(x: Any, d: Any, at: int, p: int, s: Any, z: Any, limit: Any) -> bool:
+    """Whether piece p holds an error above the limit."""
+    part = x[p * PIECE : (p + 1) * PIECE]
+    codes = d[at + p * PIECE : at + p * PIECE + part.size]
     worst = _0
-    for i in range(p * PIECE, min(x.size, (p + 1) * PIECE)):
-        worst = larger(worst, abs(fma(z - np.float32(d[at + i]), s, x[i])))
-    return bool(worst > abs(s) * _NEAR)
+    for i in range(part.size):
+        worst = larger(worst, abs(fma(z - np.float32(codes[i]), s, part[i])))
+    return bool(worst > limit)
 
 
 @inline
@@ -291,7 +292,7 @@ def measure_blocks(
         flip: sign bit.
         mode: how codes end.
         table: values of codes.
-        table_ends: ends of the table.
+        table_ends: ends of the table, and the closer look.
         scale: float64 [rows, blocks of a row].
         zero: float64 [rows, blocks of a row], shifted by `flip` for uint8; [rows, 0] where all are 0.
         block: a multiple of 32.
@@ -310,6 +311,7 @@ def measure_blocks(
     totals = np.empty(_simd.TOTALS, np.float32)
     per_block = block // PIECE
     has_zero = zero.shape[1] > 0
+    near = np.float32(table_ends[2])
     floats = bits == VALUES or table.size > 0
     for r in range(rows):
         row_codes = first + r * columns
@@ -332,7 +334,7 @@ def measure_blocks(
                 piece = t // PIECE
                 _spread(scale[r], piece, per_block, s[:m])
                 for p in range(m):
-                    limits[p] = abs(s[p]) * _NEAR
+                    limits[p] = abs(s[p]) * near
                 if has_zero:
                     _spread(zero[r], piece, per_block, z[:m])
                 out = blocks[:, r] if per_block == 1 else pieces[:, 0]
@@ -351,9 +353,9 @@ def measure_blocks(
                         if mode == TABLE:
                             mark = _outside(xt, p, s[p], table_ends)
                         elif floats:
-                            mark = _over(xt, looked, 0, p, s[p], z[p])
+                            mark = _over(xt, looked, 0, p, s[p], z[p], limits[p])
                         else:
-                            mark = _over(xt, q, at, p, s[p], z[p])
+                            mark = _over(xt, q, at, p, s[p], z[p], limits[p])
                         b = (piece + p) // per_block
                         if mark and (count == 0 or marked[count - 1] != b):
                             marked[count] = b

@@ -24,6 +24,8 @@ F64 = npt.NDArray[np.float64]
 # Elements of one pass of statistics and histograms together, so that the second finds the first's data in the cache.
 _STEP = 1 << 20
 _PENDING_BYTES = 64 << 20
+# A tensor up to this size stays mapped while it is measured; mapping it again for each pass costs time.
+_KEPT_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class _Outcome:
     """What a task hands over."""
 
     records: Records
-    blocks: F64 | None
+    blocks: npt.NDArray[Any] | None
     values: Bins | None
     errors: Bins | None
     counts: counting.Counts | None
@@ -91,9 +93,16 @@ class Reader:
                 start, stop = view.span(self.boxes[k])
                 self._advisor.will_need(region, start * bits // 8, (stop * bits + 7) // 8)
 
+    def drop_all(self) -> None:
+        """Lets go of everything."""
+        for _, region, _ in self._parts:
+            self._advisor.drop(region, 0, region.length)
+
     def after(self, index: int) -> None:
-        """Lets go of the data of a box."""
+        """Lets go of the data of a box, where the whole is large: small tensors stay until `drop_all`."""
         for view, region, bits in self._parts:
+            if region.length <= _KEPT_BYTES:
+                continue
             start, stop = view.span(self.boxes[index])
             self._advisor.drop(region, start * bits // 8, (stop * bits + 7) // 8)
 
@@ -147,7 +156,7 @@ class Pass:
         if self.counts_codes:
             self.code_total = np.zeros(65_536 if subject.partner.kind.bits == 16 else 256, np.int64)
             self.distinct, self.entropy = np.zeros(lay.channels, np.int64), np.zeros(lay.channels)
-        self._reader = reader_of(subject, self.boxes)
+        self.reader = reader_of(subject, self.boxes)
 
     def run(self, control: Control) -> None:
         """Does all tasks."""
@@ -164,7 +173,7 @@ class Pass:
         return complete and box[0] % per == 0 and (box[1] % per == 0 or box[1] == lay.rows)
 
     def _work(self, index: int) -> _Outcome:
-        self._reader.before(index)
+        self.reader.before(index)
         box, wants = self.boxes[index], self.wants
         piece = self.subject.piece(box, self.fast)
         whole = self.whole_channels(box)
@@ -186,7 +195,7 @@ class Pass:
         found = None
         if wants.outliers and whole:
             found = outlier_rows.outliers(piece, all_records[:, :, BAD_Y].sum(axis=1) > 0)
-        self._reader.after(index)
+        self.reader.after(index)
         return _Outcome(
             all_records,
             _joined(blocks, 1),

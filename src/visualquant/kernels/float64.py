@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from visualquant.kernels._jit import f64, i64, kernel, read, strict_inline, write
+from visualquant.kernels.lanes import clear
 from visualquant.kernels.records import (
     BAD_X,
     BAD_Y,
@@ -25,7 +26,6 @@ from visualquant.kernels.records import (
     E_SQ,
     E_SUM,
     FAR,
-    FIELDS,
     HIGH_CODE,
     HIGH_COUNT,
     HIGH_SQ,
@@ -54,18 +54,6 @@ from visualquant.kernels.records import (
 
 # How codes end: a float partner never does, integers at a code, float and table codes at a value.
 FLOATS, STEPS, TABLE = 0, 1, 2
-
-
-@strict_inline
-def _clear(rec: Any) -> None:
-    for k in range(FIELDS):
-        rec[k] = 0.0
-    rec[X_MIN] = np.inf
-    rec[X_MAX] = -np.inf
-    rec[Y_MIN] = np.inf
-    rec[Y_MAX] = -np.inf
-    rec[CODE_MIN] = np.inf
-    rec[CODE_MAX] = -np.inf
 
 
 @strict_inline
@@ -255,7 +243,7 @@ def measure64(
     for r in range(rows):
         for k in range(records.shape[1]):
             rec = records[r, k]
-            _clear(rec)
+            clear(rec)
             stop = min(columns, (k + 1) * leaf)
             start = k * leaf
             while start < stop:

@@ -53,9 +53,6 @@ PIECE = 32  # elements of one straight run within a block
 
 _0, _1, _HALF, _2 = np.float32(0), np.float32(1), np.float32(0.5), np.float32(2)
 INF = np.float32(np.inf)
-# |e|/scale from which an element may be a tie or over half a step: ties are exact in x/scale rounded to float32,
-# whose error stays below 2^-24 · 256.
-NEAR = 0.49998
 
 
 @inline

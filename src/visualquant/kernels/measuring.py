@@ -44,9 +44,9 @@ from visualquant.kernels.records import (
     y_stats,
 )
 from visualquant.kernels.scale_groups import code_ends
-from visualquant.kernels.sources import source_of, type_of
+from visualquant.kernels.sources import Strided, source_of, type_of
 from visualquant.kernels.statistics import FAST_FROM
-from visualquant.kernels.tasks import Control, Meter
+from visualquant.kernels.tasks import Control, Meter, boxes, file_region
 
 if TYPE_CHECKING:
     from visualquant.kernels.api import MeasureOptions
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 F64 = npt.NDArray[np.float64]
 _TRANSPOSED_LEAF = 2048
 _MOST_BINS = 4096
+_LEAST_TASK = 1 << 18
 
 
 def measure(
@@ -78,7 +79,7 @@ def measure(
         outliers=options.outliers and (by_channel or options.channel_axis is None),
         blocks=subject.blocked,
         by_row=params is not None and params.axis is not None and not subject.blocked,
-        chunk_elements=max(subject.leaf, options.chunk_bytes // 4),
+        chunk_elements=_task_elements(subject, options),
         fast_from=fast_from,
     )
     needs_second = first_axis != options.channel_axis
@@ -89,9 +90,22 @@ def measure(
     if needs_second:
         channels = _second_pass(x, codes, params, subject, options, wants, control)
     stats = _assemble(params, options, done, channels, control)
+    done.reader.drop_all()
     if control.meter is not None:
         control.meter.finish()
     return stats
+
+
+def _task_elements(subject: Subject, options: MeasureOptions) -> int:
+    """Elements of a task: a chunk, or less where a few threads would otherwise share one or two tasks."""
+    total = subject.layout.rows * subject.layout.columns
+    share = max(_LEAST_TASK, total // (4 * max(1, options.threads))) if options.threads > 1 else total
+    most = options.chunk_bytes // 4
+    source = subject.x
+    if isinstance(source, Strided) and source.is_contiguous and not (options.histogram_bins or subject.blocked):
+        # NOTE: nothing is copied and nothing is read twice, so tasks need be small for files and `cancel` alone
+        most *= 1 if file_region(source.memory) is not None else 4
+    return max(subject.leaf, min(most, share))
 
 
 def _control(subject: Subject, options: MeasureOptions, needs_second: bool) -> Control:
@@ -135,7 +149,7 @@ def _subject(x: Any, codes: Any, params: QuantParams | None, layout: Layout) -> 
     partner = values_of(source, layout) if codes is None else partner_of(codes, params, layout)
     scale, zero, blocked = np.ones(1), None, False
     if params is not None:
-        scale = layout.flat_scale(params.scale.astype(np.float64))
+        scale = layout.flat_scale(params.scale.astype(np.float64, copy=False))
         if params.zero_point is not None and np.any(params.zero_point):
             zero = layout.flat_scale(np.asarray(params.zero_point).astype(np.float64))
         blocked = params.block_size is not None and len(layout.shape) > 0
@@ -257,7 +271,12 @@ def _quantiles(done: Pass, options: MeasureOptions, control: Control) -> Quantil
     if not options.quantiles:
         return None
     subject = done.subject
-    return Quantiles(quantiles(subject.x, subject.x_fits_float32, done.boxes, options.quantiles, control))
+    source, parts = subject.x, done.boxes
+    flat = source.flat if isinstance(source, Strided) else None
+    if flat is not None:
+        # NOTE: order does not matter here, so memory is read as it lies
+        source, parts = flat, boxes(flat.layout, LEAF, done.wants.chunk_elements, False)
+    return Quantiles(quantiles(source, subject.x_fits_float32, parts, options.quantiles, control))
 
 
 def _outliers(channels: Pass, options: MeasureOptions, control: Control) -> tuple[npt.NDArray[np.int64], ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from visualquant.kernels._jit import f64, i64, kernel, read, write
+from visualquant.kernels._jit import f32, f64, i64, inline, kernel, larger, read, write
 from visualquant.kernels.records import (
     CODE_MAX,
     CODE_MIN,
@@ -64,22 +64,31 @@ def fold(total: Any, records: Any, first_row: int, rows_per_channel: int) -> Non
                     out[j] += rec[j]
 
 
-@kernel(
-    (
-        read(f64, 3),
-        i64,
-        i64,
-        i64,
-        i64,
-        f64,
-        write(i64),
-        write(i64),
-        write(f64, 3),
-        write(i64),
-        write(f64, 2),
-    ),
-    strict=True,
-)
+@inline
+def _ratios(signal: Any, noise: Any, out: Any) -> Any:
+    """Σe²/Σx² of each block (−1 without a pair); blocks with a pair, those below 20 dB, and the largest ratio."""
+    valid = 0.0
+    below = 0.0
+    worst = -1.0
+    for b in range(out.size):
+        e = np.float64(noise[b])
+        ratio = float(e / np.float64(signal[b]))
+        ratio = 0.0 if e == 0.0 else ratio
+        ratio = ratio if e >= 0.0 else -1.0
+        out[b] = ratio
+        valid += 1.0 if ratio >= 0.0 else 0.0
+        below += 1.0 if ratio > 0.01 else 0.0
+        worst = larger(worst, ratio)
+    return int(valid), int(below), worst
+
+
+def _signature(sums: Any) -> Any:
+    return (
+        read(sums, 3), i64, i64, i64, i64, f64, write(i64), write(i64), write(f64, 3), write(i64), write(f64, 2)
+    )  # fmt: skip
+
+
+@kernel(_signature(f32), _signature(f64), strict=True)
 def add_blocks(
     blocks: Any,
     first_row: int,
@@ -96,7 +105,7 @@ def add_blocks(
     """Adds the sums of blocks, in index order, to their summary; returns how many candidates for the worst it found.
 
     Args:
-        blocks: float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
+        blocks: float32 or float64 [2, rows here, blocks here], Σx² and Σe²; NaN where a block has no finite pair.
         first_row: row of blocks[·, 0, 0] in the tensor.
         first_block: block of its row where blocks[·, 0, 0] stands.
         rows: of the whole grid.
@@ -110,34 +119,44 @@ def add_blocks(
         sums: out, float64 [blocks here, 2], Σx² and Σe² of the candidates.
     """
     last = counts.size - 1
-    one = np.empty(1)
-    pattern = one.view(np.uint64)
+    here = blocks.shape[2]
+    ratios = np.empty(here)
+    patterns = ratios.view(np.int64)
+    # NOTE: blocks are alike, so four tables take turns; one would wait for its own last store
+    tables = np.zeros((4, last + 2), np.int64)
     found = 0
+    pools = pooled.shape[2]
     for r in range(blocks.shape[1]):
+        valid, below, worst = _ratios(blocks[0, r], blocks[1, r], ratios)
+        totals[0] += valid
+        totals[1] += below
+        for b in range(here):
+            # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm; bin `last + 1`
+            # takes the blocks without a pair
+            k = min(max(1 + (patterns[b] >> 50) - 4 * (1023 - 60), 0), last)
+            tables[b & 3, k if ratios[b] >= 0.0 else last + 1] += 1
+        if worst >= threshold:
+            for b in range(here):
+                if ratios[b] >= threshold:
+                    places[found] = (first_row + r) * blocks_per_row + first_block + b
+                    sums[found, 0] = blocks[0, r, b]
+                    sums[found, 1] = blocks[1, r, b]
+                    found += 1
         pr = (first_row + r) * pooled.shape[1] // rows
-        for b in range(blocks.shape[2]):
-            signal = blocks[0, r, b]
-            noise = blocks[1, r, b]
-            if not noise >= 0.0:
-                continue
-            ratio = 0.0 if noise == 0.0 else noise / signal
-            if ratio < 2.0**-60:
-                k = 0
-            elif ratio >= 2.0**20:
-                k = last
-            else:
-                # NOTE: exponent and two bits of the mantissa: four bins a factor of two without a logarithm
-                one[0] = ratio
-                k = 1 + int(pattern[0] >> np.uint64(50)) - 4 * (1023 - 60)
-            counts[k] += 1
-            totals[0] += 1
-            totals[1] += 1 if ratio > 0.01 else 0
-            pc = (first_block + b) * pooled.shape[2] // blocks_per_row
-            pooled[0, pr, pc] += signal
-            pooled[1, pr, pc] += noise
-            if ratio >= threshold:
-                places[found] = (first_row + r) * blocks_per_row + first_block + b
-                sums[found, 0] = signal
-                sums[found, 1] = noise
-                found += 1
+        if pools == blocks_per_row:
+            for b in range(here):
+                if ratios[b] >= 0.0:
+                    pooled[0, pr, first_block + b] += blocks[0, r, b]
+                    pooled[1, pr, first_block + b] += blocks[1, r, b]
+            continue
+        # NOTE: pool p holds the blocks b with b·pools // blocks_per_row = p
+        for p in range(first_block * pools // blocks_per_row, (first_block + here - 1) * pools // blocks_per_row + 1):
+            begin = max(first_block, (p * blocks_per_row + pools - 1) // pools) - first_block
+            end = min(first_block + here, ((p + 1) * blocks_per_row + pools - 1) // pools) - first_block
+            for b in range(begin, end):
+                if ratios[b] >= 0.0:
+                    pooled[0, pr, p] += blocks[0, r, b]
+                    pooled[1, pr, p] += blocks[1, r, b]
+    for k in range(last + 1):
+        counts[k] += tables[0, k] + tables[1, k] + tables[2, k] + tables[3, k]
     return found

@@ -101,7 +101,7 @@ class Partner:
 
     def _packed_bytes(self, box: Box, flip: int) -> npt.NDArray[np.uint8]:
         """Packed codes of a box, one a byte, sign-extended where flip is the sign bit."""
-        from visualquant.kernels.gather import gather_packed, unpack
+        from visualquant.kernels.gather import gather_packed, transpose_packed, unpack
 
         assert self.packed is not None
         r0, r1, c0, c1 = box
@@ -113,6 +113,9 @@ class Partner:
             return out
         view = self.packed_view()
         assert view is not None
+        if view.turn is not None:
+            transpose_packed(self.packed, view.place(r0, c0), view.turn, self.kind.bits, np.uint8(flip), out)
+            return out
         rows, columns = view.row_offsets(r0, r1), view.column_offsets(c0, c1)
         gather_packed(self.packed, rows, columns, self.kind.bits, np.uint8(flip), out)
         return out

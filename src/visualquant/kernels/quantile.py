@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from visualquant.kernels import ranks
+from visualquant.kernels.engine import Reader
 from visualquant.kernels.partner import as_float32
 from visualquant.kernels.sources import Box, Source
 from visualquant.kernels.tasks import Control, box_bytes, run
@@ -88,20 +90,37 @@ def _value(key: int, width: int) -> float:
 
 
 def _count(x: Source, boxes: Sequence[Box], width: int, shift: int, prefixes: U64, control: Control) -> I64:
-    total = np.zeros((prefixes.size, 65_536), np.int64)
+    """Counts of the next 16 bits of the order keys, by wanted prefix: int64 [prefixes, 65536]."""
+    slots = np.zeros(65_536, np.uint8)
+    if width == 32 and shift == 0:
+        slots[prefixes] = np.arange(1, prefixes.size + 1)
+    reader = Reader(list(boxes), [(x, None, x.dtype.itemsize * 8)])
+    # NOTE: counts are whole numbers, so each thread may add up its own; adding up tables for each box would cost more
+    # than filling them
+    own: dict[int, I64] = {}
 
-    def work(index: int) -> I64:
+    def work(index: int) -> None:
+        reader.before(index)
         part = x.box(boxes[index])
-        counts = np.zeros((prefixes.size, 65_536), np.int64)
-        if width == 32:
-            ranks.count_keys32(as_float32(part).view(np.uint32).reshape(-1), shift, prefixes, counts)
+        me = threading.get_ident()
+        if me not in own:
+            own[me] = np.zeros((prefixes.size, 65_536), np.int64)
+        counts = own[me]
+        if width == 32 and shift > 0:
+            few = np.zeros(65_536, np.uint32)
+            ranks.count_top32(as_float32(part).view(np.uint32).reshape(-1), few)
+            counts[0] += few
+        elif width == 32:
+            ranks.count_low32(as_float32(part).view(np.uint32).reshape(-1), slots, counts)
         else:
             ranks.count_keys64(part.astype(np.float64).view(np.uint64).reshape(-1), shift, prefixes, counts)
-        return counts
+        reader.after(index)
 
-    def commit(index: int, counts: I64) -> None:
-        del index
-        np.add(total, counts, out=total)
-
-    run(len(boxes), work, commit, control, box_bytes(list(boxes), x.dtype.itemsize * 8))
+    run(len(boxes), work, lambda *_: None, control, box_bytes(list(boxes), x.dtype.itemsize * 8))
+    parts = list(own.values()) or [np.zeros((prefixes.size, 65_536), np.int64)]
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    if width == 32 and shift > 0:
+        total[0, :0x80] = total[0, 0xFF80:] = 0  # NOTE: a full exponent is NaN or infinity
     return total

@@ -8,10 +8,9 @@ import numpy as np
 
 from visualquant.kernels import _simd
 from visualquant.kernels._jit import f32, f64, i64, inline, kernel, read, u8, write
-from visualquant.kernels._simd import HAS_TILES, PIECE, row_tile, row_tile_binned
+from visualquant.kernels._simd import HAS_TILES, PIECE, row_tile
 from visualquant.kernels.lanes import (
     INF,
-    NEAR,
     STEPS,
     TABLE,
     TILE,
@@ -87,11 +86,15 @@ def _rest(x: Any, d: Any, s: Any, z: Any, totals: Any) -> None:
 
 
 @inline
-def _tile_figures(x: Any, d: Any, at: int, s: Any, z: Any, totals: Any) -> None:
-    """The figures of at most TILE elements under one scale; codes (or values) from d[at]."""
+def _tile_figures(x: Any, d: Any, at: int, s: Any, z: Any, wide: bool, totals: Any) -> None:
+    """The figures of at most TILE elements under one scale; codes (or, if `wide`, float32 values) from d[at]."""
     pieces = x.size // PIECE if HAS_TILES else 0
     if pieces > 0:
-        row_tile(x, d, at, s, z, pieces, totals)
+        whole = z >= np.float32(-128) and z <= np.float32(127) and np.float32(np.int8(z)) == z
+        row_tile(x, d, at, s, z, np.int8(z) if whole else np.int8(0), pieces, totals)
+        if not whole:
+            # NOTE: a zero point that is no int8 equals no code (of wider codes the vectors compare it themselves)
+            totals[_Y_ZEROS] = totals[_Y_ZEROS] if wide else _0
     else:
         _nothing(totals)
     done = pieces * PIECE
@@ -113,22 +116,6 @@ def _add(rec: Any, totals: Any) -> None:
     rec[Y_ZEROS] += totals[_Y_ZEROS]
 
 
-@inline
-def _scatter(index: Any, codes: Any, at: int, start: int, count: int, x_table: Any, code_table: Any) -> None:
-    """Counts bins index[start:count] and codes[at + start : at + count]."""
-    one = np.uint64(1)
-    for i in range(start, count):
-        x_table[index[i]] += one
-        code_table[np.uint8(codes[at + i]) ^ np.uint8(128)] += one
-
-
-@inline
-def _flush(table: Any, counts: Any) -> None:
-    for k in range(counts.size):
-        counts[k] += np.int64(table[k])
-        table[k] = np.uint64(0)
-
-
 @kernel(
     (
         read(f32, 2),
@@ -143,9 +130,6 @@ def _flush(table: Any, counts: Any) -> None:
         read(f64),
         read(f64),
         i64,
-        read(f64),
-        write(i64),
-        write(i64, 2),
         write(f64, 3),
     ),
 )
@@ -162,12 +146,9 @@ def measure_rows(
     scale: Any,
     zero: Any,
     leaf: int,
-    grid: Any,
-    x_counts: Any,
-    code_counts: Any,
     records: Any,
 ) -> None:
-    """Records of rows that have one scale each; with a grid, histogram of x and counts of codes by the way.
+    """Records of rows that have one scale each.
 
     Args:
         x: float32 [rows, columns].
@@ -178,42 +159,30 @@ def measure_rows(
         flip: see `lanes.decode`.
         mode: FLOATS, STEPS or TABLE (of float64.py).
         table: float32 [256], value of each code, or empty where codes are integers.
-        table_ends: float64 [2], smallest and largest finite value of the table (mode TABLE).
+        table_ends: float64 [3], smallest and largest finite value of the table (mode TABLE), and |e|/scale from which
+            an element is looked at closely (mode STEPS).
         scale: float64 [rows].
         zero: float64 [rows], shifted by `flip` for uint8.
         leaf: columns of a record.
-        grid: float64 [2], 2^-k and index of the first bin (mode STEPS with codes of at most 8 bits).
-        x_counts: int64 [bins], in and out; what lies outside the grid is counted at its ends. Empty for none.
-        code_counts: int64 [rows, 256], in and out, by decoded code + 128; [0, 256] with an empty `x_counts`.
         records: out, float64 [rows, leaves, FIELDS]; REDO is 1 where float64.py has to do it.
     """
     rows, columns = x.shape
-    binned = x_counts.size > 0
-    q = np.empty((2, TILE + 8), np.int8)
-    again = np.empty(TILE + 8, np.int8)
-    index = np.zeros((2, TILE), np.uint16)
+    q = np.empty(TILE + 8, np.int8)
     looked = np.empty(TILE, np.float32)
     marked = np.empty(leaf // TILE + 1, np.int64)
     totals = np.empty(_TOTALS, np.float32)
-    x_table = np.zeros(max(1, x_counts.size), np.uint64)
-    code_tables = np.zeros((2, 256), np.uint64)
-    inverse, low_bin, high_bin = np.float32(grid[0]), np.float32(grid[1]), np.float32(grid[1] + x_counts.size - 1)
-    turn = 0
-    old_count = 0
-    old_at = 0
-    old_row = 0
     for r in range(rows):
         s64 = scale[r]
         good = usable(s64, zero[r])
         s = np.float32(s64)
         z = np.float32(zero[r])
-        near = np.float32(abs(s64) * NEAR)
+        near = np.float32(abs(s64) * table_ends[2])
         below = min(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         above = max(table_ends[0] * s64, table_ends[1] * s64) if mode == TABLE else 0.0
         for k in range(records.shape[1]):
             rec = records[r, k]
             clear(rec)
-            if not good and not binned:
+            if not good:
                 rec[REDO] = 1.0
                 continue
             start = k * leaf
@@ -226,55 +195,14 @@ def measure_rows(
                 xt = x[r, t : min(stop, t + TILE)]
                 n = xt.size
                 if bits == VALUES:
-                    _tile_figures(xt, values[r, t : t + n], 0, s, z, totals)
+                    _tile_figures(xt, values[r, t : t + n], 0, s, z, True, totals)
                 elif table.size > 0:
-                    at = decode(codes, first + r * columns + t, n, bits, flip, again)
-                    look_up(again[at : at + n], table, looked[:n])
-                    _tile_figures(xt, looked, 0, s, z, totals)
+                    at = decode(codes, first + r * columns + t, n, bits, flip, q)
+                    look_up(q[at : at + n], table, looked[:n])
+                    _tile_figures(xt, looked, 0, s, z, True, totals)
                 else:
-                    qt = q[turn]
-                    at = decode(codes, first + r * columns + t, n, bits, flip, qt)
-                    if not binned:
-                        _tile_figures(xt, qt, at, s, z, totals)
-                    else:
-                        pieces = n // PIECE if HAS_TILES else 0
-                        old_index, old_codes, code_table = index[1 - turn], q[1 - turn], code_tables[old_row & 1]
-                        if pieces > 0:
-                            row_tile_binned(
-                                xt,
-                                qt,
-                                at,
-                                s,
-                                z,
-                                pieces,
-                                totals,
-                                inverse,
-                                low_bin,
-                                high_bin,
-                                index[turn],
-                                old_index,
-                                old_codes,
-                                old_at,
-                                old_count // PIECE,
-                                x_table,
-                                code_table,
-                            )
-                        else:
-                            _nothing(totals)
-                        done = pieces * PIECE
-                        if done < n:
-                            _rest(xt[done:], qt[at + done : at + n], s, z, totals)
-                            for i in range(done, n):
-                                place = min(max(np.floor(xt[i] * inverse), low_bin), high_bin)
-                                index[turn, i] = np.uint16(place - low_bin)
-                        left = min(pieces, old_count // PIECE) * PIECE
-                        _scatter(old_index, old_codes, old_at, left, old_count, x_table, code_table)
-                        if old_row != r:
-                            _flush(code_table, code_counts[old_row])
-                        old_count = n
-                        old_at = at
-                        old_row = r
-                        turn = 1 - turn
+                    at = decode(codes, first + r * columns + t, n, bits, flip, q)
+                    _tile_figures(xt, q, at, s, z, False, totals)
                 _add(rec, totals)
                 d_sq += totals[_D_SQ]
                 low = min(low, totals[_D_MIN])
@@ -301,8 +229,8 @@ def measure_rows(
                     else:
                         beyond(xt, dt, s64, zero[r], table_ends, rec)
                 else:
-                    at = decode(codes, first + r * columns + t, n, bits, flip, again)
-                    qt = again[at : at + n]
+                    at = decode(codes, first + r * columns + t, n, bits, flip, q)
+                    qt = q[at : at + n]
                     if table.size > 0:
                         dt = looked[:n]
                         look_up(qt, table, dt)
@@ -322,10 +250,3 @@ def measure_rows(
             rec[SCALED_COUNT] = stop - start
             rec[SCALED_SQ] = rec[E_SQ] / (s64 * s64)
             finish(rec, stop - start, s64 * s64, d_sq, low == z and high == z)
-            if not good:
-                rec[REDO] = 1.0
-    if binned and rows > 0:
-        code_table = code_tables[old_row & 1]
-        _scatter(index[1 - turn], q[1 - turn], old_at, 0, old_count, x_table, code_table)
-        _flush(code_table, code_counts[old_row])
-        _flush(x_table, x_counts)

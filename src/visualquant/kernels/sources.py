@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from visualquant.core.tensors import ElementType, TensorRef, element_type_of, unpack_bits
 from visualquant.errors import InputError
-from visualquant.kernels.layout import IndexArray, Layout, offsets
+from visualquant.kernels.layout import IndexArray, Layout, layout_of, offsets
 
 Array = npt.NDArray[Any]
 Box = tuple[int, int, int, int]
@@ -86,15 +86,44 @@ class Strided:
         return self._offsets(self.layout.column_axes, start, stop)
 
     @functools.cached_property
+    def _steps(self) -> tuple[int | None, int | None]:
+        """Distance of neighbouring rows, and of neighbouring columns; None where it is not one number."""
+        lay = self.layout
+        row, column = (
+            merged_stride(tuple(lay.shape[k] for k in axes), tuple(self.strides[k] for k in axes))
+            for axes in (lay.row_axes, lay.column_axes)
+        )
+        return row, column
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether rows lie one after another, each without gaps."""
-        lay = self.layout
-        column = merged_stride(tuple(lay.shape[k] for k in lay.column_axes), self._of(lay.column_axes))
-        row = merged_stride(tuple(lay.shape[k] for k in lay.row_axes), self._of(lay.row_axes))
-        return (column == 1 or lay.columns == 1) and (lay.rows == 1 or row == lay.columns)
+        row, column = self._steps
+        return (column == 1 or self.layout.columns == 1) and (self.layout.rows == 1 or row == self.layout.columns)
 
-    def _of(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self.strides[k] for k in axes)
+    @property
+    def turn(self) -> int | None:
+        """Distance of neighbouring columns where neighbouring rows lie side by side in memory; else None."""
+        row, column = self._steps
+        return column if row == 1 and column is not None and column > 0 else None
+
+    @property
+    def flat(self) -> Strided | None:
+        """The same elements in the order of memory, as one row; None where memory has gaps or repeats elements."""
+        count = math.prod(self.layout.shape)
+        live = sorted((abs(s), n) for n, s in zip(self.layout.shape, self.strides, strict=True) if n != 1)
+        step = 1
+        for stride, size in live:
+            if stride != step:
+                return None
+            step *= size
+        if count == 0 or self.memory.size != count:
+            return None
+        return Strided(self.memory, (1,), layout_of((count,), (), None, None, (0, 0, 1), True, ()))
+
+    def place(self, row: int, column: int) -> int:
+        """Position of one element."""
+        return int(self.row_offsets(row, row + 1)[0] + self.column_offsets(column, column + 1)[0])
 
     def span(self, box: Box) -> tuple[int, int]:
         """First and last + 1 position that a box touches."""
@@ -113,11 +142,17 @@ class Strided:
         if self.is_contiguous and (r1 - r0 == 1 or c1 - c0 == self.layout.columns):
             start = r0 * self.layout.columns + c0
             return self.memory[start : start + (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
-        from visualquant.kernels.gather import gather
+        row, column = self._steps
+        if column == 1 and row is not None and row > 0:
+            base, size = self.memory[self.place(r0, c0) :], self.memory.itemsize
+            return np.lib.stride_tricks.as_strided(base, (r1 - r0, c1 - c0), (row * size, size)).copy()
+        from visualquant.kernels.gather import gather, transpose
 
         words = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[self.memory.itemsize]
         out = np.empty((r1 - r0, c1 - c0), words)
-        if out.size:
+        if out.size and self.turn is not None:
+            transpose(self.memory.view(words), self.place(r0, c0), self.turn, out)
+        elif out.size:
             gather(self.memory.view(words), self.row_offsets(r0, r1), self.column_offsets(c0, c1), out)
         return out.view(self.memory.dtype)
 

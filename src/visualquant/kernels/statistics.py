@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +18,6 @@ F64 = npt.NDArray[np.float64]
 # Tensors below this many elements are measured in float64 throughout: speed does not matter there.
 FAST_FROM = 65_536
 _NONE = np.zeros((2, 0, 0))
-_NO_GRID, _NO_COUNTS, _NO_CODES = np.zeros(2), np.empty(0, np.int64), np.empty((0, 256), np.int64)
 _REDO_ELEMENTS = 1 << 19
 
 
@@ -30,11 +31,19 @@ def is_fast(subject: Subject, fast_from: int) -> bool:
     return not subject.blocked or lay.block % PIECE == 0 or _one_block(subject)
 
 
+def near_half(bits: int) -> float:
+    """|e|/scale from which an element may be a tie or over half a step.
+
+    Ties are exact in x/scale rounded to float32, which is off by at most 2^-24 of a code less its zero point.
+    """
+    return 0.5 - 2.0 ** (bits + 1 - 24)
+
+
 def _one_block(subject: Subject) -> bool:
     return subject.layout.blocks == 1 and subject.layout.columns <= subject.leaf
 
 
-def measure(piece: Piece) -> tuple[Records, F64 | None]:
+def measure(piece: Piece) -> tuple[Records, npt.NDArray[Any] | None]:
     """Records [rows, leaves, FIELDS], and block sums [2, rows, blocks] where scales are per block."""
     subject = piece.subject
     rows, columns = piece.shape
@@ -45,28 +54,27 @@ def measure(piece: Piece) -> tuple[Records, F64 | None]:
         blocks = np.zeros((2, *piece.scale.shape)) if wants_blocks else None
         _in_float64(piece, records, blocks)
         return records, blocks
-    records, blocks = _in_float32(piece, leaves, wants_blocks)
-    _redo(piece, records, blocks)
-    return records, blocks
+    records, sums = _in_float32(piece, leaves, wants_blocks)
+    return records, _redo(piece, records, sums)
 
 
-def _in_float32(piece: Piece, leaves: int, wants_blocks: bool) -> tuple[Records, F64 | None]:
+def _in_float32(piece: Piece, leaves: int, wants_blocks: bool) -> tuple[Records, npt.NDArray[Any] | None]:
     subject, tile, x = piece.subject, piece.tile, piece.x32
     assert tile is not None and x is not None
     partner = subject.partner
     records = np.zeros((x.shape[0], leaves, FIELDS))
     shift = partner.code_shift
     common = (x, tile.codes, tile.values, tile.first, tile.bits, tile.flip, partner.mode, partner.table)
+    ends = np.append(partner.table_ends, near_half(partner.kind.bits))
     if wants_blocks and not _one_block(subject):
         sums = np.empty((2, *piece.scale.shape), np.float32)
         zero = piece.shifted_zeros if piece.zero is not None or shift else np.zeros((x.shape[0], 0))
         block = subject.layout.block
-        blocks32.measure_blocks(*common, partner.table_ends, piece.scale, zero, block, subject.leaf, records, sums)
-        blocks: F64 | None = sums.astype(np.float64)
+        blocks32.measure_blocks(*common, ends, piece.scale, zero, block, subject.leaf, records, sums)
+        blocks: npt.NDArray[Any] | None = sums
     else:
         zero = piece.shifted_zeros.reshape(-1)
-        ends, flat = partner.table_ends, piece.scale.reshape(-1)
-        rows32.measure_rows(*common, ends, flat, zero, subject.leaf, _NO_GRID, _NO_COUNTS, _NO_CODES, records)
+        rows32.measure_rows(*common, ends, piece.scale.reshape(-1), zero, subject.leaf, records)
         blocks = None
         if wants_blocks:
             blocks = np.stack([records[:, :, X_SQ], records[:, :, E_SQ]])
@@ -106,11 +114,13 @@ def partner_settles_later(subject: Subject) -> bool:
     return subject.partner.mode == STEPS and not subject.blocked and subject.forced is None
 
 
-def _redo(piece: Piece, records: Records, blocks: F64 | None) -> None:
+def _redo(piece: Piece, records: Records, blocks: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
     """Measures the leaves that float32 could not hold in float64; other leaves keep their records."""
     marked = records[:, :, REDO] != 0
     if not marked.any():
-        return
+        return blocks
+    if blocks is not None:
+        blocks = blocks.astype(np.float64)  # NOTE: sums that left float32 would do so again
     lay, leaf = piece.subject.layout, piece.subject.leaf
     affected = np.flatnonzero(marked.any(axis=1))
     step = max(1, _REDO_ELEMENTS // max(1, piece.shape[1]))
@@ -127,3 +137,4 @@ def _redo(piece: Piece, records: Records, blocks: F64 | None) -> None:
             chosen = here[:, of_leaf]
             for k in range(2):
                 blocks[k, start:stop][chosen] = sums[k][chosen]
+    return blocks

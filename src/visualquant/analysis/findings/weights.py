@@ -13,6 +13,7 @@ from visualquant.analysis.weights import MeasuredWeight
 from visualquant.core.operators import WEIGHT_SLOTS
 from visualquant.core.quant import QuantSite
 from visualquant.core.stats import WeightStats
+from visualquant.kernels.api import release
 
 COARSE_DB = 20.0
 LOST_DB = 12.0
@@ -312,12 +313,16 @@ def _spent_blocks(site: QuantSite) -> tuple[float, int]:
         or codes.size > 1 << 26
     ):
         return 0.0, 0
-    values = codes.array().astype(np.float32)
-    if params.zero_point is not None:
-        values = values - params.broadcast(params.zero_point.astype(np.float32), values.shape)
-    moved = np.moveaxis(values, params.axis, -1)
+    moved = np.moveaxis(codes.array(), params.axis, -1)
     whole = moved.shape[-1] // params.block_size * params.block_size
-    blocks = moved[..., :whole].reshape(-1, params.block_size)
+    # NOTE: no more is converted than is looked at: float32 copies of large codes would take gigabytes
+    few = -(-(1 << 22) // max(math.prod(moved.shape[1:]), 1))
+    values = moved[:few, ..., :whole].astype(np.float32)
+    release(codes)
+    if params.zero_point is not None:
+        zero = np.moveaxis(params.zero_point.astype(np.float32), params.axis, -1)[:few]
+        values -= np.repeat(zero, params.block_size, axis=-1)[..., :whole]
+    blocks = values.reshape(-1, params.block_size)
     blocks = blocks[: (1 << 22) // params.block_size]
     if not blocks.size:
         return 0.0, 0

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from visualquant.core.graph import GraphView, ValueId
 from visualquant.core.trace import trace_operand
 from visualquant.formats.schemes._qdq_ops import is_dequantize
+from visualquant.kernels.api import release
 
 Array = npt.NDArray[Any]
 MAX_DEPTH = 16
@@ -33,6 +34,7 @@ def constant(graph: GraphView, value: ValueId | None, depth: int = 0) -> Array |
             array = array.astype(
                 np.float64 if stored.dtype.is_float else np.int8 if stored.dtype.kind == "int" else np.uint8
             )
+            release(stored)  # NOTE: scales of millions of blocks need not be in memory twice
     else:
         made = _computed(graph, trace.source, depth + 1)
         if made is None:
