@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from visualquant.core.device import CodeDifference
 from visualquant.core.report import Report
 from visualquant.runtime.connect import Access
 from visualquant.runtime.feeds import FeedOptions
+from visualquant.runtime.remote_runner import RemoteRunner
 from visualquant.session.archive import load, save
 from visualquant.session.compare import compare
 from visualquant.session.devices import DeviceOptions
@@ -152,3 +154,39 @@ def test_differences_do_not_depend_on_batches() -> None:
     distance = np.abs(a.astype(int) - b.astype(int))
     assert whole.largest == distance.max() and whole.differing == np.count_nonzero(distance)
     assert whole.off_by[0] == np.count_nonzero(distance == 1)
+
+
+def test_a_device_that_is_lost_leaves_the_others_and_a_rerun_goes_on(
+    corpus: Path, native: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("visualquant.runtime.remote_runner.RETRY_S", (0.05,))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = corpus / "digits_resnet"
+    pair = [str(folder / "fp32.onnx"), str(folder / "ort_qdq_s8s8_pc.onnx")]
+    data = ["--data", str(corpus / "data" / "digits.npz"), "--samples", "64"]
+    batches = 0
+    with AgentProcess(tmp_path / "store") as agent:
+        original = RemoteRunner.tap
+
+        def tap(self: RemoteRunner, *given: Any) -> Iterator[Any]:
+            nonlocal batches
+            for event in original(self, *given):
+                yield event
+                if self.device.name == agent.address and not event.value:
+                    batches += 1
+                    if batches == 3:  # the check, and two batches
+                        agent.process.kill()
+                        agent.process.wait()
+
+        monkeypatch.setattr(RemoteRunner, "tap", tap)
+        devices = ["--device", agent.address, "--device", native]
+        assert run(["compare", *pair, *data, *devices]) == 4
+        out = " ".join(capsys.readouterr().out.split())
+        assert "lost on the way" in out and "This result is partial" in out and "goes on from there" in out
+        monkeypatch.setattr(RemoteRunner, "tap", original)
+    kept = list((tmp_path / "cache").rglob("list.json"))
+    assert len(kept) >= 2
+    with AgentProcess(tmp_path / "store", listen=agent.address) as again:
+        assert again.address == agent.address
+        assert run(["compare", *pair, *data, "--device", agent.address]) == 0
+    assert not list((tmp_path / "cache").rglob("list.json"))
