@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import psutil
 import pytest
+from benchmarks.nets import resnet50, samples, write_pair
 
 from tests.agent.agents import AgentProcess
 from visualquant.core.taps import RunOptions
@@ -19,7 +19,6 @@ from visualquant.errors import DeviceError, InputError
 from visualquant.runtime.connect import Access
 from visualquant.runtime.remote import Device, DeviceRefusal
 from visualquant.runtime.remote_runner import RemoteRunner
-from visualquant.testing.bench.resnet_like import resnet_like
 from visualquant.testing.models import node
 from visualquant.testing.runner_conformance import PLAIN, conv_net, images, saved, taps_of
 from visualquant_agent.limits import Limits
@@ -69,15 +68,14 @@ def _served(address: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "side", "memory_mb", "pause_s"),
-    [(0.25, 256, 44, 2.0), pytest.param(1.0, 512, 84, 10.0, marks=pytest.mark.slow)],
+    ("first", "size", "memory_mb", "pause_s"),
+    [(16, 256, 30, 2.0), pytest.param(64, 512, 84, 10.0, marks=pytest.mark.slow)],
 )
 def test_memory_stays_within_the_bound_also_with_a_slow_reader(
-    width: float, side: int, memory_mb: int, pause_s: float, tmp_path: Path
+    first: int, size: int, memory_mb: int, pause_s: float, tmp_path: Path
 ) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(resnet_like(quantized=True, width=width), path)
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, side, side)).astype(np.float32)}
+    _, path = write_pair(resnet50(size, first), size, tmp_path, "resnet")
+    feeds = {"x": samples(1, size)}
     with (
         AgentProcess(tmp_path / "store", "--memory", f"{memory_mb}MB") as agent,
         Device(Access(agent.address)) as device,
@@ -92,7 +90,7 @@ def test_memory_stays_within_the_bound_also_with_a_slow_reader(
         assert k == len(taps)
         (program,) = runner._programs.values()
         print(f"floor {program.floor_bytes / 1e6:.1f} MB, bound {memory_mb} MB, growth {growth.mb:.1f} MB")  # noqa: T201
-        assert len(program.segments) > 3
+        assert len(program.segments) > 1
         assert growth.mb <= memory_mb + 32
 
 
