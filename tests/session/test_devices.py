@@ -24,8 +24,8 @@ from visualquant.session.with_data import DataOptions
 
 PAIRS = [
     ("digits_resnet", "ort_qdq_u8s8_percentile.onnx", "digits"),
-    ("mnist_mbnet", "ort_qdq_s8s8_pc.onnx", "mnist"),
-    ("mnist_vit", "ort_qdq_s8s8_pc.onnx", "mnist"),
+    pytest.param("mnist_mbnet", "ort_qdq_s8s8_pc.onnx", "mnist", marks=pytest.mark.slow),
+    pytest.param("mnist_vit", "ort_qdq_s8s8_pc.onnx", "mnist", marks=pytest.mark.slow),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import queue
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ MAX_BATCH_BYTES = 8 << 30
 # What the runtime takes for itself once it runs: code, threads, scratch of its kernels (measured: 6 to 14 MB).
 RUNTIME_BYTES = 16 << 20
 PROFILE_TIMEOUT_S = 3600.0
+CANCEL_POLL_S = 0.2
 # What the runtime itself says of a model or its inputs; anything else is the agent's own refusal.
 RUNTIME_REFUSES = frozenset({"FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED"})
 
@@ -305,9 +307,9 @@ class RemoteRunner(Runner):
                 start.taps = agent_pb2.RunStart.SUMMARY
                 for name, values in edges.items():
                     start.edges[name].edges.extend(values)
-            self._stream = _Stream(self.device, start, key)
+            self._stream = _Stream(self.device, start, key, self._cancel)
         try:
-            yield from self._stream.batch(feeds, frozenset(taps), frozenset(self.outputs), self._cancel)
+            yield from self._stream.batch(feeds, frozenset(taps), frozenset(self.outputs))
         except DeviceRefusal as refusal:
             if refusal.code not in RUNTIME_REFUSES:
                 raise
@@ -317,13 +319,26 @@ class RemoteRunner(Runner):
 class _Stream:
     """One call of `Run`, open over many batches."""
 
-    def __init__(self, device: Device, start: agent_pb2.RunStart, key: object) -> None:
+    def __init__(
+        self, device: Device, start: agent_pb2.RunStart, key: object, cancel: Callable[[], bool] | None
+    ) -> None:
         self.key = key
+        self._cancel = cancel or (lambda: False)
+        self._closed = threading.Event()
         self._name = device.name
         self._batches: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._batches.put([agent_pb2.RunRequest(start=start).SerializeToString()])
         self._limit = min(MAX_BATCH_BYTES, psutil.virtual_memory().available // 2)
         self._call = client.run(device.connection.channel, self._requests())
+        if cancel is not None:
+            threading.Thread(target=self._watch, daemon=True, name="cancel").start()
+
+    def _watch(self) -> None:
+        """Ends the call as soon as the user says so, also while the device computes and sends nothing."""
+        while not self._closed.wait(CANCEL_POLL_S):
+            if self._cancel():
+                self._call.cancel()
+                return
 
     def _requests(self) -> Iterator[bytes]:
         while (batch := self._batches.get()) is not None:
@@ -331,12 +346,11 @@ class _Stream:
 
     def close(self) -> None:
         """Ends the run on the device."""
+        self._closed.set()
         self._batches.put(None)
         self._call.cancel()
 
-    def batch(
-        self, feeds: Feeds, taps: frozenset[str], outputs: frozenset[str], cancel: Callable[[], bool] | None
-    ) -> Iterator[tuple[str, bool, Any]]:
+    def batch(self, feeds: Feeds, taps: frozenset[str], outputs: frozenset[str]) -> Iterator[tuple[str, bool, Any]]:
         """(name, is output, array or numbers) as they arrive; nothing that was not asked for."""
         self._batches.put(_batch(feeds))
         assembler = Assembler(self._limit)
@@ -344,7 +358,7 @@ class _Stream:
         is_output = False
         try:
             for message in self._call:
-                if cancel is not None and cancel():
+                if self._cancel():
                     raise CancelledError("Stopped before all samples were run.")
                 data, reply = client.split_reply(message)
                 if reply.end_of_batch:
@@ -363,6 +377,8 @@ class _Stream:
                 if whole is not None:
                     yield whole[0], is_output, whole[1]
         except grpc.RpcError as error:
+            if self._cancel():
+                raise CancelledError("Stopped before all samples were run.") from error
             raise device_error(self._name, error) from error
         except (ValueError, Refused) as error:
             if isinstance(error, Refused) and error.code == "DATA_LOSS":
