@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
@@ -72,7 +73,11 @@ def test_ten_thousand_connections_opened_and_dropped(agent: AgentProcess) -> Non
             sock.close()
     with Device(Access(agent.address)) as device:
         assert device.info().cores
-    assert server.num_fds() < files + 200
+    for _ in range(100):  # dropped connections are noticed one after the other
+        if server.num_fds() < files + 50:
+            break
+        time.sleep(0.1)
+    assert server.num_fds() < files + 50
 
 
 def _call(agent: AgentProcess, method: str, *messages: Any) -> grpc.StatusCode:
