@@ -211,8 +211,9 @@ class Runner(abc.ABC):
             except (RefusedError, ValueError):  # NOTE: protobuf's own limit of 2 GB is a ValueError
                 types, shapes = self._types(), _inferred(skeleton)
         for name, dims in shapes.items():
-            if all(isinstance(n, int) and n >= 0 for n in dims):
-                sizes[name] = int(np.prod(dims, dtype=np.int64)) * ELEMENT_BYTES.get(types.get(name, ""), 4)
+            fixed = [n for n in dims if isinstance(n, int) and n >= 0]
+            if len(fixed) == len(dims):
+                sizes[name] = int(np.prod(fixed, dtype=np.int64)) * ELEMENT_BYTES.get(types.get(name, ""), 4)
         largest = max(sizes.values(), default=0)
         return types, sizes | {n: largest for n in made if n not in sizes}
 
