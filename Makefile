@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 # Debian packages that tests use; installed by `make test` when root, otherwise named.
-SYSTEM_PACKAGES := openssl qemu-user-static
+SYSTEM_PACKAGES := openssl openssh-client openssh-server qemu-user-static
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest lint format bench proto clean system-packages
+.PHONY: help demo test test-slow test-device test-lowest lint format bench proto clean system-packages
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -20,6 +20,9 @@ test: system-packages lint  ## every quick check and test (below 15 minutes on 2
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "slow and not device"
+
+test-device: system-packages $(VENV)/.dev  ## the host against an emulated aarch64 board (builds it on first use)
+	$(BIN)/python -m pytest -m device tests/device
 
 test-lowest: build/lowest/.dev  ## the tests on the oldest dependencies that pyproject.toml allows
 	build/lowest/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not device and not window"

@@ -17,16 +17,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from benchmarks.nets import resnet50, samples, write_pair
 from onnx import TensorProto, helper
 
 from visualquant.core.taps import RunOptions
 from visualquant.runtime.connect import Access
 from visualquant.runtime.remote import Device
 from visualquant.runtime.remote_runner import RemoteRunner
-from visualquant.testing.bench.resnet_like import quantized_resnet_like
 from visualquant.testing.bench.rounds import alternate, ratio
 
 ROUNDS = 7
+SIZE = 224
 TAPS = 8
 FLOATS = 8 << 20
 
@@ -106,10 +107,9 @@ def link(device: Device, folder: Path) -> None:
 
 
 def looking(device: Device, folder: Path) -> None:
-    path = folder / "resnet.onnx"
-    onnx.save(quantized_resnet_like(), path)
+    _, path = write_pair(resnet50(SIZE), SIZE, folder, "resnet50")
     with RemoteRunner(path, RunOptions(threads=1), device) as runner:
-        feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)}
+        feeds = {"x": samples(1, SIZE)}
         taps = changing(runner.optimised().graph)
         rows = {}
         for name, run in (
@@ -118,7 +118,7 @@ def looking(device: Device, folder: Path) -> None:
             ("all tensors", lambda: [None for _ in runner.tap([((0,), feeds)], taps)]),
         ):
             rows[name] = alternate({name: run}, ROUNDS)[name]  # NOTE: in turns, sessions would be opened anew
-    print(f"ResNet-like, uint8 activations and int8 weights, 224×224, {len(taps)} values")
+    print(f"ResNet-50, uint8 activations and int8 weights, {SIZE}×{SIZE}, {len(taps)} values")
     for name, timing in rows.items():
         times, spread = ratio(rows["plain run"], timing)
         print(f"{name:<24}{timing.median * 1e3:8.1f} ms  {times:5.2f} plain runs ±{spread:.0%}")

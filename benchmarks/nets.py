@@ -54,13 +54,13 @@ class _Net:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def resnet50(size: int) -> onnx.ModelProto:
-    """Bottleneck blocks 3, 4, 6, 3."""
+def resnet50(size: int, first: int = 64) -> onnx.ModelProto:
+    """Bottleneck blocks 3, 4, 6, 3; `first` channels behind the first layer, fewer make a smaller network."""
     net = _Net()
-    x = net.op("MaxPool", net.conv("x", 3, 64, 7, 2), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    width = 64
+    x = net.op("MaxPool", net.conv("x", 3, first, 7, 2), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    width = first
     for stage, blocks in enumerate((3, 4, 6, 3)):
-        inner = 64 << stage
+        inner = first << stage
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             y = net.conv(

@@ -39,11 +39,20 @@ class AgentProcess:
     """
 
     def __init__(
-        self, store: Path, *options: str, before: Sequence[str] = (), listen: str = "127.0.0.1:0", python: str = ""
+        self,
+        store: Path,
+        *options: str,
+        before: Sequence[str] = (),
+        listen: str = "127.0.0.1:0",
+        python: str = "",
+        command: Sequence[str] = (),
     ) -> None:
-        command = [*before, python or sys.executable, "-m", "visualquant_agent", "serve", "--listen", listen]
+        start = command or [*before, python or sys.executable, "-m", "visualquant_agent", "serve"]
         self.process = subprocess.Popen(
-            [*command, "--store", str(store), *options], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            [*start, "--listen", listen, "--store", str(store), *options],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
         )
         self.log: deque[str] = deque(maxlen=2000)
         assert self.process.stderr is not None
@@ -54,6 +63,9 @@ class AgentProcess:
                 port = int(line.split("port=")[1].split()[0])
                 break
         if not port:
+            self.process.kill()
+            self.process.wait()
+            self.process.stderr.close()
             raise RuntimeError("the agent did not start:\n" + "".join(self.log))
         self.address = f"127.0.0.1:{port}" if listen.startswith("127.") else listen
         self._reader = threading.Thread(target=self._read, daemon=True)

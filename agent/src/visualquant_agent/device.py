@@ -16,6 +16,8 @@ from visualquant_agent.wire.v1 import agent_pb2
 _X86 = ("avx", "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "f16c")
 _ARM = ("asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "sme")
 KERNEL_FEATURES = frozenset(_X86 + _ARM)
+# Features that numpy does not know, by one without which they can't be there.
+_IMPLIED = frozenset({"avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16"})
 _NUMPY_NAMES = {
     "avx": "AVX",
     "avx2": "AVX2",
@@ -45,7 +47,9 @@ def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
         key, _, value = line.partition(":")
         if key.strip() in ("flags", "Features"):
             found.update(value.split())
-    return sorted(f for f in found & KERNEL_FEATURES if _asked_processor().get(_NUMPY_NAMES.get(f, ""), True))
+    asked = _asked_processor()
+    found.update(f for f, name in _NUMPY_NAMES.items() if f not in _IMPLIED and asked.get(name, False))
+    return sorted(f for f in found & KERNEL_FEATURES if asked.get(_NUMPY_NAMES.get(f, ""), True))
 
 
 def _asked_processor() -> "dict[str, bool]":

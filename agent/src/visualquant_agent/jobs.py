@@ -12,6 +12,9 @@ from visualquant_agent.store import Store
 from visualquant_agent.wire.v1 import agent_pb2
 
 MAX_REPEATS = 10_000
+# Measured on 25 and 100 MB of weights: 78 and 240 MB.
+OPTIMISE_COPIES = 2.25
+OPTIMISE_BYTES = 16 << 20
 _LEVELS = {
     agent_pb2.SessionSettings.ALL: "all",
     agent_pb2.SessionSettings.NONE: "none",
@@ -47,8 +50,12 @@ def optimize_job(
     """The job of `Optimize`."""
     job = _common(limits, store)
     job.update(kind="optimize", settings=settings_of(request.settings, providers))
-    job["model"] = str(store.model(request.model.digest))
-    job["memory_bytes"] = limits.memory_bytes
+    path = store.model(request.model.digest)
+    job["model"] = str(path)
+    weights = sum(p.stat().st_size for p in path.parent.rglob("*") if p.is_file())
+    floor = int(OPTIMISE_COPIES * weights) + OPTIMISE_BYTES if limits.memory_bytes is not None else 0
+    job["memory_bytes"] = check_memory(0, limits.memory_bytes, floor, "optimising loads the whole model once")
+    job["value_types"] = request.value_types
     return job
 
 

@@ -85,24 +85,27 @@ def tensor_bytes(dtype: str, shape: "Tuple[int, ...]", limit: int) -> int:
     return total
 
 
-def check_memory(asked: int, own: Optional[int], floor: int) -> Optional[int]:
+def check_memory(
+    asked: int, own: Optional[int], floor: int, of: str = "the largest segment and its largest tap"
+) -> Optional[int]:
     """The bound of a run in bytes, or None.
 
     Args:
         asked: by the host; 0 for none.
         own: of the agent.
-        floor: largest segment with its values, plus its largest tap.
+        floor: what the run needs at least.
+        of: what makes the floor, in words.
 
     Raises:
         Refused: more than the agent allows, or less than the run needs; the floor is in the message.
     """
     if asked and own is not None and asked > own:
-        raise Refused("INVALID_ARGUMENT", f"the agent allows a run {own} bytes, not {asked}: ask for less memory")
+        raise Refused("RESOURCE_EXHAUSTED", f"the agent allows a run {own} bytes, not {asked}: ask for less memory")
     bound = asked or own
     if bound is not None and floor > bound:
         raise Refused(
-            "FAILED_PRECONDITION",
-            f"this run needs at least {floor} bytes ({floor / 1e6:.1f} MB: the largest segment and its largest tap), "
+            "RESOURCE_EXHAUSTED",
+            f"this run needs at least {floor} bytes ({floor / 1e6:.1f} MB: {of}), "
             f"and it may use {bound} ({bound / 1e6:.1f} MB). Raise --memory to that, or give smaller batches.",
         )
     return bound

@@ -206,7 +206,7 @@ class AgentService:
                         frame = frames.receive(worker.sock)
                         watch.moved()
                         if frame is None:
-                            outcome = "died"
+                            outcome = "died" if context.is_active() else "cancelled"
                             raise self._death(worker, context, job)
                         kind, content = frame
                         if kind == frames.DONE:
@@ -226,7 +226,7 @@ class AgentService:
 
     def _death(self, worker: Worker, context: grpc.ServicerContext, job: Dict[str, Any]) -> Refused:
         """Why a worker ended without a word."""
-        number = worker.end()
+        number = worker.end(dying=True)
         if not context.is_active():
             return Refused("CANCELLED", "the host ended the run")
         if number is None:
@@ -379,7 +379,7 @@ class Served:
         stopped = self.server.stop(grace or None)
         if not stopped.wait(grace + 0.1):
             self.service.close()
-        stopped.wait(10)
+        stopped.wait(3)
         self.service.close()
         self._pool.shutdown(wait=False)
         if self._folder is not None:

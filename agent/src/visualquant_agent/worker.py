@@ -103,7 +103,9 @@ class Worker:
                 done=True,
             )
             del session
-            reply.values.extend(self._value_types(target))
+            if self.job["value_types"]:
+                reply.values.extend(self._value_types(target))
+            memory.give_back()
             for file in sorted(folder.iterdir()):
                 with file.open("rb") as stream:
                     for chunk in iter(lambda: stream.read(PIECE_BYTES), b""):

@@ -13,11 +13,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, Callable, Optional, Tuple
 
 from visualquant_agent import memory
 
 _FORK, _END = b"fork", b"end"
+DYING_S = 2.0
 
 
 class Worker:
@@ -27,22 +29,26 @@ class Worker:
         sock: the server's end; nothing more comes after the job's end.
     """
 
-    def __init__(self, sock: socket.socket, end: Callable[[], Optional[int]]) -> None:
-        """`end` kills it and gives the signal that it had died of, if any."""
+    def __init__(self, sock: socket.socket, end: Callable[[bool], Optional[int]]) -> None:
+        """`end` kills it and gives the signal that it had died of, if any; True: it is dying, let it."""
         self.sock = sock
         self._end = end
         self._lock = threading.Lock()
         self._over = False
         self._signal: Optional[int] = None
 
-    def end(self) -> Optional[int]:
-        """Ends it, whatever it does; the signal that it had died of before, or None. May be called often."""
+    def end(self, dying: bool = False) -> Optional[int]:
+        """Ends it, whatever it does; the signal that it had died of before, or None. May be called often.
+
+        Args:
+            dying: its socket closed by itself: the system may not have ended it yet.
+        """
         with self._lock:
             if not self._over:
                 self._over = True
                 with contextlib.suppress(OSError):
                     self.sock.shutdown(socket.SHUT_RDWR)
-                self._signal = self._end()
+                self._signal = self._end(dying)
             return self._signal
 
     def close(self) -> None:
@@ -62,7 +68,7 @@ class ThreadWorkers:
         thread = threading.Thread(target=work, args=(theirs,), kwargs={"alone": False}, daemon=True, name="job")
         thread.start()
 
-        def end() -> None:
+        def end(_dying: bool) -> None:
             thread.join(timeout=30)
 
         return Worker(ours, end)
@@ -90,11 +96,11 @@ class ForkedWorkers:
         if pid <= 0:
             ours.close()
             raise OSError("the device can start no further process")
-        return Worker(ours, lambda: self._end(pid))
+        return Worker(ours, lambda dying: self._end(pid, dying))
 
-    def _end(self, pid: int) -> Optional[int]:
+    def _end(self, pid: int, dying: bool) -> Optional[int]:
         with self._lock:
-            self._control.send(_END + b" %d" % pid)
+            self._control.send(_END + b" %d %d" % (pid, dying))
             answer = self._control.recv(64)
         return int(answer) or None if answer else None
 
@@ -133,7 +139,7 @@ def supervise(serve: Callable[[Any], int]) -> int:
         if message == _FORK and handles:
             ours.send(b"%d" % _fork_worker(handles[0], ours, parent))
         elif message.startswith(_END):
-            ours.send(b"%d" % _end(int(message.split()[1])))
+            ours.send(b"%d" % _end(*(int(n) for n in message.split()[1:])))
     _, status = os.waitpid(server, 0)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 70
 
@@ -173,9 +179,13 @@ def _fork_worker(handle: int, control: socket.socket, parent: int) -> int:
         os._exit(0)
 
 
-def _end(pid: int) -> int:
+def _end(pid: int, dying: int) -> int:
     """Kills and reaps a worker; the signal that it had died of before, or 0."""
     done, status = os.waitpid(pid, os.WNOHANG)
+    deadline = time.monotonic() + DYING_S
+    while dying and not done and time.monotonic() < deadline:
+        time.sleep(0.005)
+        done, status = os.waitpid(pid, os.WNOHANG)
     if not done:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

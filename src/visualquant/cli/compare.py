@@ -33,6 +33,7 @@ PARTIAL = 4
 @click.option("--encodings", type=click.Path(path_type=Path), help="AIMET encodings that belong to QUANT.")
 @data_options
 @click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
+@click.option("--provider", metavar="NAME", help="Execution provider on the devices, e.g. XnnpackExecutionProvider.")
 @click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
 @access_options
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
@@ -113,13 +114,17 @@ def command(
 def _devices(given: dict[str, Any]) -> DeviceOptions | None:
     """Where the quantized model runs; the options are removed. None for this host alone."""
     access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    provider = given.pop("provider")
+    if provider is not None and not where:
+        raise UsageError("--provider needs --device.")
     if not where:
         return None
     if given["data"] is None:
         raise UsageError("--device needs --data: samples to run there and here.")
     from visualquant.session.devices import DeviceOptions, spool_folder
 
-    return DeviceOptions(tuple(access(w) for w in where), None if fresh else spool_folder())
+    addresses = tuple(access(w) for w in where)
+    return DeviceOptions(addresses, None if fresh else spool_folder(), provider or "CPUExecutionProvider")
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from visualquant.core.taps import Level, NodeTime, Profile, RunOptions, TapEvent
 from visualquant.runtime.runner import Array, Feeds, InputInfo, Runner
 from visualquant.runtime.segments import Segment
@@ -29,7 +27,6 @@ class LocalRunner(Runner):
         super().__init__(path, options)
         if options.memory_bytes is not None:
             memory.keep_no_spare()
-        self._value_types: dict[str, str] | None = None
         self._segments: dict[tuple[str, ...], list[tuple[Any, Segment]]] = {}
         try:
             self._plain: Any = self._open()
@@ -55,21 +52,7 @@ class LocalRunner(Runner):
         super().close()
 
     def _types(self) -> dict[str, str]:
-        if self._value_types is None:
-            try:
-                self._value_types = self._asked(self._skeleton())
-            except RefusedError:  # some operators want their weights as constants
-                whole = onnx.ModelProto()
-                whole.CopyFrom(self.optimised())
-                self._value_types = self._asked(whole)
-        return self._value_types
-
-    def _asked(self, model: onnx.ModelProto) -> dict[str, str]:
-        listed = {o.name for o in model.graph.output}
-        made = [out for n in model.graph.node for out in n.output if out and out not in listed]
-        model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in made)
-        session = make_session(model.SerializeToString(), self.options, level="none")
-        return {o.name: o.type for o in session.get_outputs()}
+        return {}  # what this host's runtime can tell is known without asking
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """All graph outputs of one batch, without taps.

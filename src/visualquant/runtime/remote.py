@@ -221,14 +221,18 @@ class Device:
         reply = self.ask(lambda: self.stub.DeleteModel(agent_pb2.ModelRef(digest=digest), timeout=TIMEOUT_S))
         return int(reply.freed_bytes)
 
-    def optimise(self, digest: str, settings: agent_pb2.SessionSettings, folder: Path) -> agent_pb2.OptimizeReply:
+    def optimise(
+        self, digest: str, settings: agent_pb2.SessionSettings, folder: Path, *, value_types: bool = False
+    ) -> agent_pb2.OptimizeReply:
         """The device's own optimised graph, written into a folder; the last reply.
 
         Raises:
             DeviceError: the connection broke, or the device sends nonsense.
             DeviceRefusal: the device's runtime refuses the model.
         """
-        request = agent_pb2.OptimizeRequest(model=agent_pb2.ModelRef(digest=digest), settings=settings)
+        request = agent_pb2.OptimizeRequest(
+            model=agent_pb2.ModelRef(digest=digest), settings=settings, value_types=value_types
+        )
 
         def attempt() -> agent_pb2.OptimizeReply:
             for old in folder.glob("optimised.onnx*"):

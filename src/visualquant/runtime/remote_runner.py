@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import queue
+import tempfile
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from visualquant.runtime.remote import (
     model_files,
 )
 from visualquant.runtime.runner import Array, Feeds, InputInfo, Runner
-from visualquant.runtime.segments import Segment
+from visualquant.runtime.segments import WEIGHT_COPIES, Segment
 from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.runtime.spool import Spool
 from visualquant_agent import client
@@ -33,10 +35,13 @@ from visualquant_agent.limits import Refused
 from visualquant_agent.store import CACHE_LABEL
 from visualquant_agent.wire.v1 import agent_pb2
 
-# NOTE: loading holds the file, the tensors taken out of it, and their packed form for a moment
-WEIGHT_COPIES = 3
 MAX_BATCH_BYTES = 8 << 30
+# What the runtime takes for itself once it runs: code, threads, scratch of its kernels (measured: 6 to 14 MB).
+RUNTIME_BYTES = 16 << 20
 PROFILE_TIMEOUT_S = 3600.0
+CANCEL_POLL_S = 0.2
+# What the runtime itself says of a model or its inputs; anything else is the agent's own refusal.
+RUNTIME_REFUSES = frozenset({"FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED"})
 
 
 class RemoteRunner(Runner):
@@ -89,7 +94,7 @@ class RemoteRunner(Runner):
             raise
         self.inputs = {i.name: _input(i) for i in graph.inputs}
         self.outputs = tuple(o.name for o in graph.outputs)
-        self._value_types = {v.name: v.type for v in graph.values}
+        self._value_types: dict[str, str] | None = None
 
     def close(self) -> None:
         """Ends what runs on the device; the device stays connected."""
@@ -101,7 +106,9 @@ class RemoteRunner(Runner):
         try:
             return self.device.optimise(self._digest, self._settings(), folder)
         except DeviceRefusal as refusal:
-            if self.level == "none" or refusal.code not in ("FAILED_PRECONDITION", "INVALID_ARGUMENT"):
+            if refusal.code not in RUNTIME_REFUSES:
+                raise
+            if self.level == "none":
                 raise RefusedError(str(refusal)) from refusal
             self.level = "none"
             self.notes.append(
@@ -118,7 +125,15 @@ class RemoteRunner(Runner):
         )
 
     def _types(self) -> Mapping[str, str]:
+        if self._value_types is None:
+            with tempfile.TemporaryDirectory(prefix="visualquant-") as folder:
+                graph = self.device.optimise(self._digest, self._settings(), Path(folder), value_types=True)
+            self._value_types = {v.name: v.type for v in graph.values}
         return self._value_types
+
+    def _budget(self) -> tuple[int | None, bool]:
+        """A quarter of what the run may take: the device loads and drops pieces as it goes."""
+        return None if self.options.memory_bytes is None else max(self.options.memory_bytes // 4, 1 << 20), True
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """All graph outputs of one batch, without taps.
@@ -231,12 +246,12 @@ class RemoteRunner(Runner):
 
     def _reckon(self, start: agent_pb2.RunStart, segments: Sequence[Segment], feeds: Feeds) -> None:
         """What each segment needs, and the floor: the largest of them and the largest tap."""
-        sizes = self._sizes(feeds) | {n: a.nbytes for n, a in feeds.items()}
+        _, sizes = self._described(feeds)
         for message, segment in zip(start.segments, segments, strict=True):
             values = sum(sizes.get(n, 0) for n in (*segment.inputs, *segment.outputs))
             message.expected_bytes = WEIGHT_COPIES * len(segment.model) + values
         largest = max((sizes.get(n, 0) for s in segments for n in s.taps), default=0)
-        start.floor_bytes = max(m.expected_bytes for m in start.segments) + largest
+        start.floor_bytes = max(m.expected_bytes for m in start.segments) + largest + RUNTIME_BYTES
 
     def _drop_stream(self) -> None:
         if self._stream is not None:
@@ -292,23 +307,38 @@ class RemoteRunner(Runner):
                 start.taps = agent_pb2.RunStart.SUMMARY
                 for name, values in edges.items():
                     start.edges[name].edges.extend(values)
-            self._stream = _Stream(self.device, start, key)
+            self._stream = _Stream(self.device, start, key, self._cancel)
         try:
-            yield from self._stream.batch(feeds, frozenset(taps), frozenset(self.outputs), self._cancel)
+            yield from self._stream.batch(feeds, frozenset(taps), frozenset(self.outputs))
         except DeviceRefusal as refusal:
+            if refusal.code not in RUNTIME_REFUSES:
+                raise
             raise FailedRunError(self.path, str(refusal)) from refusal
 
 
 class _Stream:
     """One call of `Run`, open over many batches."""
 
-    def __init__(self, device: Device, start: agent_pb2.RunStart, key: object) -> None:
+    def __init__(
+        self, device: Device, start: agent_pb2.RunStart, key: object, cancel: Callable[[], bool] | None
+    ) -> None:
         self.key = key
+        self._cancel = cancel or (lambda: False)
+        self._closed = threading.Event()
         self._name = device.name
         self._batches: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._batches.put([agent_pb2.RunRequest(start=start).SerializeToString()])
         self._limit = min(MAX_BATCH_BYTES, psutil.virtual_memory().available // 2)
         self._call = client.run(device.connection.channel, self._requests())
+        if cancel is not None:
+            threading.Thread(target=self._watch, daemon=True, name="cancel").start()
+
+    def _watch(self) -> None:
+        """Ends the call as soon as the user says so, also while the device computes and sends nothing."""
+        while not self._closed.wait(CANCEL_POLL_S):
+            if self._cancel():
+                self._call.cancel()
+                return
 
     def _requests(self) -> Iterator[bytes]:
         while (batch := self._batches.get()) is not None:
@@ -316,12 +346,11 @@ class _Stream:
 
     def close(self) -> None:
         """Ends the run on the device."""
+        self._closed.set()
         self._batches.put(None)
         self._call.cancel()
 
-    def batch(
-        self, feeds: Feeds, taps: frozenset[str], outputs: frozenset[str], cancel: Callable[[], bool] | None
-    ) -> Iterator[tuple[str, bool, Any]]:
+    def batch(self, feeds: Feeds, taps: frozenset[str], outputs: frozenset[str]) -> Iterator[tuple[str, bool, Any]]:
         """(name, is output, array or numbers) as they arrive; nothing that was not asked for."""
         self._batches.put(_batch(feeds))
         assembler = Assembler(self._limit)
@@ -329,7 +358,7 @@ class _Stream:
         is_output = False
         try:
             for message in self._call:
-                if cancel is not None and cancel():
+                if self._cancel():
                     raise CancelledError("Stopped before all samples were run.")
                 data, reply = client.split_reply(message)
                 if reply.end_of_batch:
@@ -348,6 +377,8 @@ class _Stream:
                 if whole is not None:
                     yield whole[0], is_output, whole[1]
         except grpc.RpcError as error:
+            if self._cancel():
+                raise CancelledError("Stopped before all samples were run.") from error
             raise device_error(self._name, error) from error
         except (ValueError, Refused) as error:
             if isinstance(error, Refused) and error.code == "DATA_LOSS":

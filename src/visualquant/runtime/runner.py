@@ -17,6 +17,7 @@ import onnx
 from visualquant.core.taps import Level, Profile, RunOptions, TapEvent
 from visualquant.errors import InputError
 from visualquant.runtime.segments import Segment, cut
+from visualquant.runtime.sessions import RefusedError, make_session
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -37,6 +38,7 @@ _ORT_TYPES = {
     "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
 }
+ELEMENT_BYTES = {kind: np.dtype(t).itemsize for kind, t in _ORT_TYPES.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,11 +162,15 @@ class Runner(abc.ABC):
 
     def _segments_of(self, taps: Collection[str], feeds: Feeds) -> tuple[Segment, ...]:
         """The optimised graph in pieces that fit the memory allowed."""
-        budget = self.options.portion_bytes
-        sizes = self._sizes(feeds) if budget is not None else {}
-        types = self._types() if budget is not None else {}
-        largest = max([f.nbytes for f in feeds.values()] + list(sizes.values()), default=0)
-        return cut(self.optimised(), set(taps), {n: sizes.get(n, largest) for n in taps}, budget, types)
+        budget, with_weights = self._budget()
+        if budget is None:
+            return cut(self.optimised(), set(taps), {}, None, {})
+        types, sizes = self._described(feeds)
+        return cut(self.optimised(), set(taps), sizes, budget, types, with_weights=with_weights)
+
+    def _budget(self) -> tuple[int | None, bool]:
+        """Bytes of one piece, and whether its weights count: they do where pieces are loaded one after the other."""
+        return self.options.portion_bytes, False
 
     def _skeleton(self) -> onnx.ModelProto:
         """The optimised graph with large tensors as inputs of the same type: all that types and shapes need."""
@@ -186,24 +192,30 @@ class Runner(abc.ABC):
                 graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
         return model
 
-    def _sizes(self, feeds: Feeds) -> dict[str, int]:
-        """Bytes of values on these feeds, where shape inference tells; four bytes an element."""
-        model = self._skeleton()
-        for info in model.graph.input:
-            if info.name in feeds:
-                shape = info.type.tensor_type.shape
-                del shape.dim[:]
-                for n in feeds[info.name].shape:
-                    shape.dim.add(dim_value=n)
-        del model.graph.value_info[:]
-        with contextlib.suppress(Exception):
-            model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        known: dict[str, int] = {}
-        for info in (*model.graph.value_info, *model.graph.output):
-            dims = [d.dim_value for d in info.type.tensor_type.shape.dim]
-            if info.type.tensor_type.HasField("shape") and all(dims):
-                known[info.name] = int(np.prod(dims, dtype=np.int64)) * 4
-        return known
+    def _described(self, feeds: Feeds) -> tuple[Mapping[str, str], Mapping[str, int]]:
+        """Type and bytes of every value on such feeds, by the runtime's own inference (it knows its own operators).
+
+        Where this host's runtime refuses a device's graph, types are the device's, and sizes what ONNX infers; a value
+        of unknown size counts as the largest.
+        """
+        skeleton = _with_shapes(self._skeleton(), feeds)
+        made = [out for n in skeleton.graph.node for out in n.output if out]
+        sizes = {name: array.nbytes for name, array in feeds.items()}
+        types: Mapping[str, str]
+        shapes: Mapping[str, Sequence[int | str | None]]
+        try:
+            types, shapes = _asked(skeleton)
+        except RefusedError:  # some operators want their weights as constants
+            try:
+                types, shapes = _asked(_with_shapes(self.optimised(), feeds))
+            except (RefusedError, ValueError):  # NOTE: protobuf's own limit of 2 GB is a ValueError
+                types, shapes = self._types(), _inferred(skeleton)
+        for name, dims in shapes.items():
+            fixed = [n for n in dims if isinstance(n, int) and n >= 0]
+            if len(fixed) == len(dims):
+                sizes[name] = int(np.prod(fixed, dtype=np.int64)) * ELEMENT_BYTES.get(types.get(name, ""), 4)
+        largest = max(sizes.values(), default=0)
+        return types, sizes | {n: largest for n in made if n not in sizes}
 
     def taps_are_neutral(self, feeds: Feeds, taps: Collection[str]) -> bool:
         """True where outputs with taps equal outputs without, to the last bit."""
@@ -212,6 +224,42 @@ class Runner(abc.ABC):
     def _is_neutral(self, plain: Mapping[str, Array], feeds: Feeds, taps: Collection[str]) -> bool:
         tapped = next(e for e in self.tap([((0,), feeds)], taps) if not e.value).outputs
         return all(same_bits(plain[n], tapped[n]) for n in self.outputs)
+
+
+def _with_shapes(model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
+    """A copy whose inputs have the shapes of the feeds."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for info in made.graph.input:
+        if info.name in feeds:
+            shape = info.type.tensor_type.shape
+            del shape.dim[:]
+            for n in feeds[info.name].shape:
+                shape.dim.add(dim_value=n)
+    del made.graph.value_info[:]
+    return made
+
+
+def _asked(model: onnx.ModelProto) -> tuple[dict[str, str], dict[str, Sequence[int | str | None]]]:
+    """Type and shape of every value, as this host's runtime knows them."""
+    listed = {o.name for o in model.graph.output}
+    names = dict.fromkeys(out for n in model.graph.node for out in n.output if out and out not in listed)
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    whole.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
+    found = make_session(whole.SerializeToString(), RunOptions(level="none", threads=1)).get_outputs()
+    return {o.name: o.type for o in found}, {o.name: list(o.shape or ()) for o in found}
+
+
+def _inferred(model: onnx.ModelProto) -> dict[str, Sequence[int | str | None]]:
+    """Shapes as ONNX infers them; None for a size that is not fixed."""
+    with contextlib.suppress(Exception):
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return {
+        info.name: [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.value_info, *model.graph.output)
+        if info.type.tensor_type.HasField("shape")
+    }
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -16,6 +16,8 @@ import onnx
 ELEMENT_NUMBERS: dict[str, int] = {
     name.lower(): number for name, number in onnx.TensorProto.DataType.items() if name != "UNDEFINED"
 }
+# Loading holds the file, the tensors taken out of it, and their packed form for a moment.
+WEIGHT_COPIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,8 @@ def cut(
     sizes: Mapping[str, int],
     budget_bytes: int | None,
     types: Mapping[str, str],
+    *,
+    with_weights: bool = False,
 ) -> tuple[Segment, ...]:
     """Pieces in order of execution; one where there is no budget.
 
@@ -52,10 +56,12 @@ def cut(
         sizes: bytes of values, as far as known.
         budget_bytes: of tapped and crossing values in one piece; None for no bound.
         types: the runtime's type of each value ("tensor(float)"); may be empty where there is one piece only.
+        with_weights: the weights of a piece count as well.
     """
     graph = model.graph
+    weights = {i.name: WEIGHT_COPIES * i.ByteSize() for i in graph.initializer} if with_weights else {}
     known = {v.name: v for v in graph.input}
-    pieces = _pieces(graph, set(taps), sizes, budget_bytes)
+    pieces = _pieces(graph, set(taps), sizes, weights, budget_bytes)
     made_in = {out: k for k, piece in enumerate(pieces) for n in piece for out in n.output if out}
     feeds = {i.name for i in graph.input}
     initializers = {i.name: i for i in graph.initializer}
@@ -93,12 +99,13 @@ def cut(
 
 
 def _pieces(
-    graph: onnx.GraphProto, taps: set[str], sizes: Mapping[str, int], budget: int | None
+    graph: onnx.GraphProto, taps: set[str], sizes: Mapping[str, int], weights: dict[str, int], budget: int | None
 ) -> list[list[onnx.NodeProto]]:
     pieces: list[list[onnx.NodeProto]] = [[]]
     held = 0
     for node in graph.node:
         own = sum(sizes.get(out, 0) for out in node.output if out in taps)
+        own += sum(weights.pop(name, 0) for name in node.input)
         if budget is not None and pieces[-1] and held + own > budget and own:
             pieces.append([])
             held = 0

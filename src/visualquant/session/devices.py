@@ -40,27 +40,29 @@ class DeviceOptions:
     Attributes:
         devices: how each is reached.
         spool: folder for finished batches, from which a rerun goes on; None keeps nothing.
+        provider: execution provider there; this host runs its own.
     """
 
     devices: tuple[Access, ...]
     spool: Path | None = None
+    provider: str = "CPUExecutionProvider"
 
 
 class _DeviceRun:
     """One device with the run on it."""
 
     def __init__(
-        self, access: Access, folder: Path | None, progress: Progress, cancel: Callable[[], bool] | None
+        self, access: Access, where: DeviceOptions, progress: Progress, cancel: Callable[[], bool] | None
     ) -> None:
         self.device = Device(access)
         self.comparison: DeviceComparison | None = None
-        self.spool = None if folder is None else Spool(folder / _folder_name(access))
+        self.spool = None if where.spool is None else Spool(where.spool / _folder_name(access))
+        self._provider = where.provider
         self._progress, self._cancel = progress, cancel
 
     def open_quant(self, path: Path, options: RunOptions) -> PairedRunner:
-        remote = RemoteRunner(
-            path, options, self.device, spool=self.spool, progress=self._progress, cancel=self._cancel
-        )
+        there = dataclasses.replace(options, provider=self._provider)
+        remote = RemoteRunner(path, there, self.device, spool=self.spool, progress=self._progress, cancel=self._cancel)
         try:
             paired = PairedRunner(remote, LocalRunner(path, remote.host_options))
         except RefusedError as refusal:
@@ -107,7 +109,7 @@ class DeviceRuns:
             )
             self.facts = self._host.facts
             for access in where.devices:
-                run = _DeviceRun(access, where.spool, stage, cancel)
+                run = _DeviceRun(access, where, stage, cancel)
                 stack.callback(run.device.close)
                 run.device.info()
                 say = functools.partial(stage, f"running samples on {access.name}")

@@ -79,8 +79,8 @@ class RunnerConformance:
         pieces_bytes, pieces_batch: a bound of memory, and images whose taps do not fit a quarter of it.
     """
 
-    pieces_bytes: ClassVar[int] = 16 << 20
-    pieces_batch: ClassVar[int] = 40
+    pieces_bytes: ClassVar[int] = 40 << 20
+    pieces_batch: ClassVar[int] = 120
 
     def test_describes_inputs_and_outputs(self, make: Make, tmp_path: Path) -> None:
         """Names, types, symbols."""

@@ -187,12 +187,14 @@ class SessionSettings(_message.Message):
     def __init__(self, level: _Optional[_Union[SessionSettings.Level, str]] = ..., threads: _Optional[int] = ..., provider: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., provider_options: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class OptimizeRequest(_message.Message):
-    __slots__ = ("model", "settings")
+    __slots__ = ("model", "settings", "value_types")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_TYPES_FIELD_NUMBER: _ClassVar[int]
     model: ModelRef
     settings: SessionSettings
-    def __init__(self, model: _Optional[_Union[ModelRef, _Mapping]] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ...) -> None: ...
+    value_types: bool
+    def __init__(self, model: _Optional[_Union[ModelRef, _Mapping]] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., value_types: bool = ...) -> None: ...
 
 class ValueInfo(_message.Message):
     __slots__ = ("name", "type", "shape", "symbols")
