@@ -51,7 +51,7 @@ class Camera:
         return (*self.to_world(0, 0), *self.to_world(width, height))
 
 
-def fitted(bounds: tuple[float, float, float, float], width: float, height: float, margin: float = 24) -> Camera:
+def fitted(bounds: tuple[float, float, float, float], width: float, height: float, margin: float = 38) -> Camera:
     """The camera that shows all of `bounds`, never larger than life."""
     left, top, right, bottom = bounds
     scale = min((width - 2 * margin) / max(right - left, 1), (height - 2 * margin) / max(bottom - top, 1), 1.0)

@@ -125,7 +125,7 @@ class Pane:
         if self.picture is not None and self.camera.scale < READABLE:
             _, top, _, _ = self.picture.drawing.bounds
             scale = max(READABLE, 0.62)
-            self.camera = Camera(scale, self.width / 2, 30.0 - top * scale)
+            self.camera = Camera(scale, self.width / 2, 44.0 - top * scale)
 
     def fit(self) -> None:
         """Everything in view."""
