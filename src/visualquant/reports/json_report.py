@@ -20,6 +20,8 @@ _NUMERIC = frozenset(
     | {"sqnr_db_median", "sqnr_db_worst", "output_sqnr_db", "cumulative", "isolated", "range_float", "range_quant"}
     | {"float_margin", "quant_margin", "by_class", "by_group"}
 )
+# The bulk of a large report, without such texts: not walked through.
+_NEVER_NUMERIC = frozenset({"nodes", "values", "alignment"})
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -44,7 +46,8 @@ def from_plain(plain: Mapping[str, Any]) -> Report:
             f"The report has schema version {version!r}; this visualquant reads up to {SCHEMA_VERSION}. Update it."
         )
     try:
-        return msgspec.convert(_revive(plain, False), Report)
+        revived = {k: v if k in _NEVER_NUMERIC else _revive(v, k in _NUMERIC) for k, v in plain.items() if k != "details"}
+        return msgspec.convert(revived, Report)
     except msgspec.ValidationError as error:
         raise InputError(f"The report is damaged: {error}.") from error
 

@@ -71,7 +71,8 @@ def unpack_nodes(members: Members, at: str) -> list[dict[str, Any]]:
     wires: dict[str, list[list[str]]] = {}
     for field in ("inputs", "outputs"):
         found: list[list[str]] = [[] for _ in columns["ids"]]
-        for node, value in read_npy(members[f"{at}/{field}.npy"]).T.tolist():
+        places, read = read_npy(members[f"{at}/{field}.npy"]).tolist()
+        for node, value in zip(places, read, strict=True):
             found[node].append(values[value] if value >= 0 else "")
         wires[field] = found
     return [
