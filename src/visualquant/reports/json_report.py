@@ -46,7 +46,9 @@ def from_plain(plain: Mapping[str, Any]) -> Report:
             f"The report has schema version {version!r}; this visualquant reads up to {SCHEMA_VERSION}. Update it."
         )
     try:
-        revived = {k: v if k in _NEVER_NUMERIC else _revive(v, k in _NUMERIC) for k, v in plain.items() if k != "details"}
+        revived = {
+            k: v if k in _NEVER_NUMERIC else _revive(v, k in _NUMERIC) for k, v in plain.items() if k != "details"
+        }
         return msgspec.convert(revived, Report)
     except msgspec.ValidationError as error:
         raise InputError(f"The report is damaged: {error}.") from error

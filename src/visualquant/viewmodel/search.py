@@ -101,7 +101,7 @@ def _test(pair: Pair, side: Side, token: str, values: Callable[[str], F64]) -> T
 
 def _text(pair: Pair, side: Side, k: int) -> str:
     node = side.nodes[k]
-    module = pair.modules[side.group[k]] if side.group[k] >= 0 else ""
+    module = pair.modules[side.group[k]] if side.group[k] >= 0 and not side.plumbing[k] else ""
     return " ".join((node.name, node.op_type, module, *node.inputs, *node.outputs))
 
 
