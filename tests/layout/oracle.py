@@ -36,14 +36,13 @@ def inversions(gaps: Iterable[list[tuple[float, float]]]) -> int:
     return total
 
 
-def crossings_of(drawing: Drawing, asked: LayoutRequest) -> int:
+def crossings_of(drawing: Drawing) -> int:
     gaps: Gaps = {}
     for e in np.flatnonzero(~drawing.jumps):
         points = drawing.points[drawing.offsets[e] : drawing.offsets[e + 1]]
         for (xa, ya), (xb, yb) in itertools.pairwise(points):
             if yb > ya + 30:  # between two layers, not down through one
                 gaps.setdefault(round(ya, 2), []).append((xa, xb))
-    del asked
     return inversions(gaps.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from visualquant.viewmodel.workspace import Workspace
 
 TABLES = ("layers", "findings", "fusions", "flipped", "alignment")
 IDLE_S = 1 / 60
+BUSY_S = 1 / 12
 WATCH_S = 1.0
 Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
 
@@ -69,13 +71,17 @@ class App:
         self.start()
         try:
             while self._running and dpg.is_dearpygui_running():
-                before = time.perf_counter()
-                changed = self.frame()
-                if not changed:
-                    time.sleep(max(IDLE_S - (time.perf_counter() - before), 0.0))
+                self.paced_frame()
         finally:
             self.stop()
         return 0
+
+    def paced_frame(self) -> None:
+        """One frame, then a rest where nothing changed: background work needs the processor more."""
+        before = time.perf_counter()
+        if not self.frame():
+            rest = BUSY_S if self.workspace.requests.busy() else IDLE_S
+            time.sleep(max(rest - (time.perf_counter() - before), 0.0))
 
     def start(self) -> None:
         """Makes the window and begins to open what was asked for."""
@@ -140,7 +146,13 @@ class App:
                 from visualquant.session.archive import load
 
                 say(f"reading {paths[0].name}", 0, 0)
-                return load(paths[0])
+                # NOTE: a full collection over the rows of a large report stops the window for a quarter of a second
+                gc.disable()
+                try:
+                    return load(paths[0])
+                finally:
+                    gc.freeze()
+                    gc.enable()
             from visualquant.session.compare import compare
 
             command = f"gui {paths[0].name} {paths[1].name}"
@@ -197,7 +209,7 @@ class App:
         self._build_tables(s)
         self.canvases: dict[SideName, Canvas] = {}
         for side, window in zip(self.workspace.order, self.pane_windows, strict=True):
-            self.canvases[side] = Canvas(self.workspace, side, window, s)
+            self.canvases[side] = Canvas(self.workspace, side, window, s, self._fonts[1])
         self.detail_panel = DetailPanel(self.details_window, s)
         self.dialogs = Dialogs(s, self.open, self.workspace.save, lambda: self.settings.recent)
         self.pointer = Pointer(self)
@@ -346,7 +358,10 @@ class App:
 
     def tables_top(self) -> float:
         """Where the panel of tables begins."""
-        return float(dpg.get_item_rect_min(self.tables_window)[1]) if self.settings.tables else float("inf")
+        if not self.settings.tables:
+            return float("inf")
+        top = dpg.get_item_rect_min(self.canvases[self.workspace.order[0]].drawlist)[1]
+        return float(top) + float(self._borders[2]) + 4 * self.scale
 
     # drawing
 
@@ -460,7 +475,7 @@ class App:
 
     def _typing(self) -> bool:
         fields = [self.search_box, *(g.filter for g in self.grids.values())]
-        return self.dialogs.busy or any(dpg.is_item_active(f) or dpg.is_item_focused(f) for f in fields)
+        return self.dialogs.busy or any(dpg.is_item_active(f) for f in fields)
 
     def do(self, action: str, argument: str = "") -> None:
         """Runs an action by its name in the table of keys."""

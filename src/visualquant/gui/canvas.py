@@ -19,6 +19,7 @@ SPARE = 0.35  # of the pane, drawn around it so that a short pan only moves the 
 MOST_EDGES = 2500
 MOST_BOXES = 2500
 FADED = 60
+TEXT_UNITS = 15.5
 _TITLES = {"float": "float", "quant": "quantized"}
 
 
@@ -69,7 +70,9 @@ def _text(parent: Any) -> Any:
 class Canvas:
     """Draws a pane of the workspace into a drawlist."""
 
-    def __init__(self, workspace: Workspace, side: SideName, parent: Any, scale: float) -> None:
+    def __init__(self, workspace: Workspace, side: SideName, parent: Any, scale: float, font: Any) -> None:
+        self.font = font
+        self._widths: dict[str, float] = {}
         self.workspace, self.side, self.scale = workspace, side, scale
         self.drawlist = dpg.add_drawlist(100, 100, parent=parent)
         self._back = dpg.draw_rectangle((0, 0), (1, 1), parent=self.drawlist)
@@ -165,7 +168,7 @@ class Canvas:
             else:
                 self._edges.put(points=way, color=colour, thickness=1.4 if camera.scale >= READABLE else 1.0)
         readable = camera.scale >= READABLE
-        pixels = min(15.5 * camera.scale, CANVAS_PIXELS * 1.6)
+        pixels = min(TEXT_UNITS * camera.scale, CANVAS_PIXELS * 1.6 * self.scale)
         visible = picture.index.boxes(self._window)[:MOST_BOXES]
         for b in visible.tolist():
             x, y = float(drawing.x[b]), float(drawing.y[b])
@@ -187,9 +190,17 @@ class Canvas:
                 ink = ink_on((fill[0], fill[1], fill[2])) if measured else look.text
                 if alpha < 255:
                     ink = (*look.faint[:3], 150)
-                # NOTE: text is placed by its left end; the label's width in pixels is that of its characters
-                wide = _text_units(boxes.labels[b])
+                wide = self._text_units(boxes.labels[b])
                 self._labels.put(pos=(x - wide / 2, y - 8.6), text=boxes.labels[b], color=ink, size=pixels)
+
+    def _text_units(self, label: str) -> float:
+        """Width of a label in the drawing, where its letters are `TEXT_UNITS` high."""
+        if label not in self._widths:
+            size = dpg.get_text_size(label, font=self.font)
+            if not size or not size[0]:  # NOTE: not known before the first frame
+                return len(label) * 8.0
+            self._widths[label] = float(size[0]) / (CANVAS_PIXELS * self.scale) * TEXT_UNITS
+        return self._widths[label]
 
     def _fills(self, picture: Picture, look: Look, coloured: Coloured) -> Any:
         key = (picture, coloured, look.name)
@@ -335,8 +346,3 @@ def _inside(view: tuple[float, float, float, float], drawn: tuple[float, float, 
 
 def _worst(values: F64) -> float:
     return float("nan") if np.isnan(values).all() else float(np.nanmax(values))
-
-
-def _text_units(label: str) -> float:
-    """Width of a label at 15.5 units, measured on the font's average advance."""
-    return sum(15.5 if ord(c) > 0x2E7F else 8.0 for c in label)

@@ -114,6 +114,7 @@ def make_theme(look: Look, scale: float) -> Any:
             (dpg.mvPlotCol_TitleText, look.text),
         ):
             dpg.add_theme_color(target, colour, category=dpg.mvThemeCat_Plots)
+        dpg.add_theme_style(dpg.mvPlotStyleVar_FitPadding, 0.03, 0.12, category=dpg.mvThemeCat_Plots)
         dpg.add_theme_style(dpg.mvStyleVar_WindowPadding, 6 * scale, 6 * scale)
         dpg.add_theme_style(dpg.mvStyleVar_ItemSpacing, 6 * scale, 4 * scale)
         dpg.add_theme_style(dpg.mvStyleVar_FramePadding, 5 * scale, 3 * scale)

@@ -245,3 +245,30 @@ def route(
             at -= 2
             v = upper[into[v]]
     offsets[last.shape[0]] = used
+
+
+@kernel((read(i64), read(i64), write(i64), write(i64)), strict=True)
+def reach(first: Any, near: Any, reached: Any, waiting: Any) -> None:
+    """Marks all that can be reached along edges.
+
+    Args:
+        first: int64 [V + 1]; neighbours of v are near[first[v]] .. near[first[v + 1] - 1].
+        near: int64 [E].
+        reached: int64 [V], in and out: 1 where a walk begins, then wherever it leads.
+        waiting: int64 [V], room for the walk.
+    """
+    tail = 0
+    for v in range(reached.shape[0]):
+        if reached[v] == 1:
+            waiting[tail] = v
+            tail += 1
+    head = 0
+    while head < tail:
+        v = waiting[head]
+        head += 1
+        for e in range(first[v], first[v + 1]):
+            w = near[e]
+            if reached[w] == 0:
+                reached[w] = 1
+                waiting[tail] = w
+                tail += 1

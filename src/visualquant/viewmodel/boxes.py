@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from visualquant.layout.drawing import LayoutRequest
+from visualquant.layout.pieces import SMALL
 from visualquant.viewmodel.sides import I64, Pair, Side
 
 BoxKind = Literal["node", "fusion", "module", "input", "output"]
@@ -35,7 +37,7 @@ class ViewOptions:
     scope: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Boxes:
     """A graph ready for layout.
 
@@ -58,11 +60,18 @@ class Boxes:
     edge_tensors: tuple[str, ...]
     modules: tuple[str, ...]
 
-    def box_groups(self, pair: Pair, side: Side, box: int) -> list[int]:
-        """The groups that a box stands for."""
-        del pair
-        own = {int(side.group[m]) for m in self.members[box].tolist()} - {-1}
-        return sorted(own)
+    @cached_property
+    def ways(self) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+        """Neighbours below and above, as (first [B + 1], neighbours [E])."""
+        return (
+            _neighbours(self.request.sources, self.request.targets, len(self.labels)),
+            _neighbours(self.request.targets, self.request.sources, len(self.labels)),
+        )
+
+
+def _neighbours(of: I64, near: I64, count: int) -> tuple[I64, I64]:
+    order = np.argsort(of, kind="stable")
+    return np.searchsorted(of[order], np.arange(count + 1)).astype(np.int64), near[order]
 
 
 def box_width(label: str) -> float:
@@ -238,25 +247,17 @@ def _reached(name: str, side: Side, readers: dict[str, list[int]], box_of: I64) 
     return list(boxes)
 
 
-def relatives(boxes: Boxes, start: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def relatives(boxes: Boxes, start: I64) -> npt.NDArray[np.bool_]:
     """Bool [B]: the given boxes, all their ancestors, and all their descendants."""
+    from visualquant.kernels.layout_layers import reach
+
     count = len(boxes.labels)
-    kept = np.zeros(count, bool)
-    kept[start] = True
-    for forward in (True, False):
-        a = boxes.request.sources if forward else boxes.request.targets
-        b = boxes.request.targets if forward else boxes.request.sources
-        order = np.argsort(a, kind="stable")
-        first = np.searchsorted(a[order], np.arange(count + 1))
-        near = b[order]
-        reached = np.zeros(count, bool)
-        reached[start] = True
-        waiting = start.tolist()
-        while waiting:
-            v = waiting.pop()
-            for w in near[first[v] : first[v + 1]].tolist():
-                if not reached[w]:
-                    reached[w] = True
-                    waiting.append(w)
+    run = reach if count > SMALL else reach.interpreted
+    kept = np.zeros(count, np.int64)
+    for first, near in boxes.ways:
+        reached = np.zeros(count, np.int64)
+        reached[start] = 1
+        run(first, near, reached, np.empty(count, np.int64))
         kept |= reached
-    return kept
+    found: npt.NDArray[np.bool_] = kept == 1
+    return found

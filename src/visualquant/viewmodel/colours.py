@@ -76,7 +76,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Coloured:
     """A metric over all groups.
 

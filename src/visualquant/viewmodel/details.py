@@ -24,7 +24,7 @@ class Section:
     lines: Lines
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class HistogramChart:
     """Two histograms over shared edges.
 
@@ -45,7 +45,7 @@ class HistogramChart:
     clip: tuple[float, float] | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ChannelChart:
     """Error by channel, the worst first.
 
@@ -61,7 +61,7 @@ class ChannelChart:
     max_abs: F64
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Drift:
     """Error along the depth of the network.
 

@@ -20,7 +20,7 @@ Bounds = tuple[float, float, float, float]
 FRAME_MARGIN = 9.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Picture:
     """What a layout request gives: boxes where they stand.
 
@@ -45,6 +45,7 @@ def make_picture(pair: Pair, side: SideName, options: ViewOptions, cancel: Calla
     boxes = make_boxes(pair, pair.sides[side], options)
     drawing = layout(boxes.request, cancel)
     index = Index(drawing, boxes.request.width, boxes.request.height)
+    relatives(boxes, np.zeros(0, np.int64))  # NOTE: what it needs is made here, not at the first click
     return Picture(options, boxes, drawing, index, _frames(pair, side, boxes, drawing, index))
 
 
@@ -103,6 +104,9 @@ class Pane:
         if box >= 0:
             scale = self.camera.scale
             self.camera = Camera(scale, x - picture.drawing.x[box] * scale, y - picture.drawing.y[box] * scale)
+        _, top, _, bottom = picture.drawing.bounds
+        if (bottom - top) * self.camera.scale < self.height - 76:
+            self.fit()
 
     def _anchor(self, pair: Pair, before: Picture, selection: Selection) -> tuple[int, float, float] | None:
         if selection.group is not None:

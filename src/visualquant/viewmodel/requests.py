@@ -11,7 +11,7 @@ from typing import Any
 from visualquant.errors import CancelledError, VisualQuantError
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Done:
     """What came of a request: a value, or an error in words.
 

@@ -22,7 +22,7 @@ def other(side: SideName) -> SideName:
     return "quant" if side == "float" else "float"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Side:
     """The nodes of one graph.
 
@@ -54,7 +54,7 @@ class Side:
         return tuple(sorted({n.scope for n in self.nodes} | {""}))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
     """Both sides and the groups that tie them.
 

@@ -12,7 +12,7 @@ from visualquant.viewmodel.sides import Pair
 Cell = str | float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """Columns and rows.
 

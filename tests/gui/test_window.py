@@ -1,0 +1,108 @@
+"""Real windows under Xvfb, each in a process of its own, driven by xdotool. Pictures go to build/screens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import visualquant
+from visualquant.gui.display import is_software, ui_scale
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.window
+
+
+@pytest.fixture
+def display() -> Iterator[str]:
+    if shutil.which("Xvfb") is None or shutil.which("xdotool") is None:
+        pytest.skip("no Xvfb or xdotool: `make test` installs them when root")
+    read, write = os.pipe()
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(write), "-screen", "0", "2560x1440x24", "-nolisten", "tcp"],
+        pass_fds=(write,),
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    try:
+        with os.fdopen(read) as pipe:
+            yield f":{pipe.readline().strip()}"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def play(display: str, tmp_path: Path, *arguments: str | Path) -> None:
+    environment = os.environ | {"DISPLAY": display, "VISUALQUANT_CONFIG": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.gui.scenarios", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+
+
+@pytest.fixture(scope="session")
+def archive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = corpus / "digits_resnet"
+    report = visualquant.compare(
+        folder / "fp32.onnx", folder / "ort_qdq_s8s8_pt.onnx", data=corpus / "data" / "digits.npz"
+    )
+    path = tmp_path_factory.mktemp("archive") / "digits.vqz"
+    visualquant.save(report, path)
+    return path
+
+
+@pytest.mark.parametrize("size", ["1280x800", "2560x1440"])
+def test_a_pair_from_files(display: str, corpus: Path, tmp_path: Path, size: str) -> None:
+    folder = corpus / "digits_resnet"
+    play(display, tmp_path, "pair", size, folder / "fp32.onnx", folder / "ort_qdq_s8s8_pt.onnx", tmp_path)
+
+
+@pytest.mark.parametrize("size", ["1280x800", "2560x1440"])
+def test_pan_zoom_panels_and_plots(display: str, archive: Path, tmp_path: Path, size: str) -> None:
+    play(display, tmp_path, "hands", size, archive)
+
+
+def test_names_in_other_scripts_and_errors(display: str, tmp_path: Path) -> None:
+    play(display, tmp_path, "names", "1280x800", tmp_path)
+
+
+def test_watch_and_settings(display: str, archive: Path, tmp_path: Path) -> None:
+    copy, other = tmp_path / "a.vqz", tmp_path / "b.vqz"
+    for path in (copy, other):
+        shutil.copy(archive, path)
+    os.utime(other)
+    play(display, tmp_path, "watch", "1280x800", copy, other)
+
+
+@pytest.mark.parametrize("name", [None, ":987"])
+def test_without_a_display(name: str | None) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "DISPLAY"} | ({"DISPLAY": name} if name else {})
+    done = subprocess.run(
+        [sys.executable, "-m", "visualquant", "gui"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "display" in done.stderr.lower()
+
+
+def test_bad_usage(tmp_path: Path) -> None:
+    for arguments in (["a", "b", "c"], [str(tmp_path / "gone.vqz")], [__file__], [__file__, "--data", "random"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "visualquant", "gui", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2 and done.stderr.startswith("visualquant: "), done.stderr
+
+
+def test_scales_and_renderers() -> None:
+    assert ui_scale(800) == 1.0 and 1.2 < ui_scale(1440) < 1.5 and ui_scale(2160) == 2.0
+    assert is_software("llvmpipe (LLVM 15.0.6, 256 bits)") and not is_software("NVIDIA GeForce RTX 4090/PCIe/SSE2")
