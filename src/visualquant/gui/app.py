@@ -30,7 +30,8 @@ from visualquant.viewmodel.workspace import Workspace
 
 TABLES = ("layers", "findings", "fusions", "flipped", "alignment")
 IDLE_S = 1 / 60
-BUSY_S = 1 / 12
+BUSY_S = 1 / 40
+BUSY_SHARE = 2.5
 WATCH_S = 1.0
 Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
 
@@ -79,9 +80,12 @@ class App:
     def paced_frame(self) -> None:
         """One frame, then a rest where nothing changed: background work needs the processor more."""
         before = time.perf_counter()
-        if not self.frame():
-            rest = BUSY_S if self.workspace.requests.busy() else IDLE_S
-            time.sleep(max(rest - (time.perf_counter() - before), 0.0))
+        changed = self.frame()
+        took = time.perf_counter() - before
+        if not changed:
+            # NOTE: Dear PyGui holds the interpreter's lock while it renders, which a software renderer does for long
+            busy = bool(self.workspace.requests.busy())
+            time.sleep(min(max(BUSY_SHARE * took, BUSY_S), 0.25) if busy else max(IDLE_S - took, 0.0))
 
     def start(self) -> None:
         """Makes the window and begins to open what was asked for."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from visualquant.viewmodel.colours import F64, node_times, real
+from visualquant.viewmodel.colours import F64, MetricName, node_times, real
 from visualquant.viewmodel.sides import Pair
 
 Cell = str | float
+_OF_ACTIVATIONS: tuple[MetricName, ...] = ("activation_sqnr", "isolated_sqnr", "clipped")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ def show(cell: Cell) -> str:
     return f"{cell:.4g}" if abs(cell) < 1 else f"{cell:.2f}"
 
 
-def layers(pair: Pair, values: dict[str, F64]) -> Table:
+def layers(pair: Pair, values: Mapping[MetricName, F64]) -> Table:
     """One row a weight, then groups that only have activations or times."""
     columns = ("layer", "operator", "weight", "stored as", "SQNR dB", "activation dB", "isolated dB", "clipped %", "µs")
     numeric = (False, False, False, False, True, True, True, True, True)
@@ -77,7 +78,7 @@ def layers(pair: Pair, values: dict[str, F64]) -> Table:
     seen: set[int] = set()
 
     def rest(k: int) -> tuple[Cell, ...]:
-        own = [float(values[m][k]) if k >= 0 else math.nan for m in ("activation_sqnr", "isolated_sqnr", "clipped")]
+        own = [float(values[m][k]) if k >= 0 else math.nan for m in _OF_ACTIVATIONS]
         return (*own, times.get(k, math.nan))
 
     for w in pair.report.weights:
@@ -89,7 +90,7 @@ def layers(pair: Pair, values: dict[str, F64]) -> Table:
         rows.append((title(pair, k), operator(pair, k), w.value, stored, real(w.metrics.get("sqnr_db")), *rest(k)))
         groups.append(k)
     for k in range(len(pair.groups)):
-        if k not in seen and any(not math.isnan(float(values[m][k])) for m in ("activation_sqnr", "isolated_sqnr")):
+        if k not in seen and any(not math.isnan(float(values[m][k])) for m in _OF_ACTIVATIONS[:2]):
             rows.append((title(pair, k), operator(pair, k), "", "", math.nan, *rest(k)))
             groups.append(k)
     return Table("layers", columns, numeric, tuple(rows), tuple(groups))

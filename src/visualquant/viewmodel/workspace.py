@@ -33,6 +33,22 @@ class Message:
     error: bool = False
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Opened:
+    """A report with what would take long on the main thread."""
+
+    source: str
+    pair: Pair
+    coloured: dict[MetricName, Coloured]
+    layers: Table
+
+
+def _opened(report: Report, source: str) -> Opened:
+    pair = read_pair(report)
+    coloured = {m.name: colour_by(pair, m.name) for m in METRICS}
+    return Opened(source, pair, coloured, tables.layers(pair, {name: c.values for name, c in coloured.items()}))
+
+
 class Workspace:
     """Everything that is open.
 
@@ -61,7 +77,7 @@ class Workspace:
         self.search_side: SideName = "quant"
         self._history: History[Selection] = History(Selection())
         self._views: dict[int, View] = {}
-        self._coloured: dict[str, Coloured] = {}
+        self._coloured: dict[MetricName, Coloured] = {}
         self._tables: dict[str, Table] = {}
         self._wanted: Selection | None = None
 
@@ -70,14 +86,15 @@ class Workspace:
     def open(self, job: Job, source: str) -> None:
         """Loads or makes a report in the background; what is open stays until it is there."""
         self.say(f"Opening {source} …")
-        self.requests.submit("open", lambda task: (source, read_pair(job(task.say, task.cancelled))))
+        self.requests.submit("open", lambda task: _opened(job(task.say, task.cancelled), source))
 
-    def take(self, pair: Pair, source: str) -> None:
+    def take(self, opened: Opened) -> None:
         """Shows a pair; a reload keeps the selection, the options and the cameras."""
+        pair, source = opened.pair, opened.source
         kept = self._selected_name()
         again = self.pair is not None and source == self.source
         self.pair, self.source = pair, source
-        self._coloured, self._tables = {}, {}
+        self._coloured, self._tables = dict(opened.coloured), {"layers": opened.layers}
         self.hits = Hits(())
         self.hovered = None
         if not again:
@@ -126,8 +143,7 @@ class Workspace:
             if done.error:
                 self.say(done.error, error=True)
             elif done.slot == "open":
-                source, pair = done.value
-                self.take(pair, source)
+                self.take(done.value)
             elif isinstance(done.value, Picture) and isinstance(done.slot, tuple):
                 self._take_picture(done.slot[1], done.value)
             elif isinstance(done.value, Message):
@@ -496,10 +512,7 @@ class Workspace:
     # colours
 
     def colours(self, name: MetricName) -> Coloured:
-        """A metric over all groups, computed once."""
-        assert self.pair is not None
-        if name not in self._coloured:
-            self._coloured[name] = colour_by(self.pair, name)
+        """A metric over all groups."""
         return self._coloured[name]
 
     def set_metric(self, name: MetricName) -> None:
@@ -564,17 +577,13 @@ class Workspace:
         """A table, made once."""
         assert self.pair is not None
         if name not in self._tables:
-            if name == "layers":
-                names: tuple[MetricName, ...] = ("activation_sqnr", "isolated_sqnr", "clipped")
-                self._tables[name] = tables.layers(self.pair, {m: self.colours(m).values for m in names})
-            else:
-                makers = {
-                    "findings": tables.findings,
-                    "fusions": tables.fusions,
-                    "flipped": tables.flipped,
-                    "alignment": tables.alignment,
-                }
-                self._tables[name] = makers[name](self.pair)
+            makers = {
+                "findings": tables.findings,
+                "fusions": tables.fusions,
+                "flipped": tables.flipped,
+                "alignment": tables.alignment,
+            }
+            self._tables[name] = makers[name](self.pair)
         return self._tables[name]
 
     # keeping
