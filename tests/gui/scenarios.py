@@ -189,7 +189,7 @@ def names(size: str, folder: str) -> None:
 
 
 def watch(size: str, archive: str, other: str) -> None:
-    """A changed file is read again and the selection stays; the panels are as they were left."""
+    """A changed file is read again and the selection stays."""
     path = Path(archive)
     hand = Hand(app((path,), size, watch=True))
     hand.settle()
@@ -202,9 +202,18 @@ def watch(size: str, archive: str, other: str) -> None:
     assert hand.marked("quant") == chosen
     hand.key("i")
     hand.app.stop()
-    again = Hand(app((path,), size))
-    assert again.app.settings.details == 0 and again.app.settings.recent[0] == (str(path.absolute()),)
-    again.app.stop()
+
+
+def again(size: str, archive: str) -> None:
+    """The panels are as the start before left them, and its file is among the recent ones."""
+    hand = Hand(app((), size))
+    assert hand.app.settings.details == 0 and hand.app.settings.recent[0] == (archive,)
+    hand.key("ctrl+o")
+    hand.picture(SCREENS / f"ask-{size}.png")
+    assert hand.app.dialogs.busy
+    hand.key("Escape")
+    assert not hand.app.dialogs.busy
+    hand.app.stop()
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def test_watch_and_settings(display: str, archive: Path, tmp_path: Path) -> None
         shutil.copy(archive, path)
     os.utime(other)
     play(display, tmp_path, "watch", "1280x800", copy, other)
+    play(display, tmp_path, "again", "1280x800", copy)
 
 
 @pytest.mark.parametrize("name", [None, ":987"])

@@ -29,6 +29,8 @@ from visualquant.viewmodel.settings import read_settings, settings_path, write_s
 from visualquant.viewmodel.workspace import Workspace
 
 TABLES = ("layers", "findings", "fusions", "flipped", "alignment")
+# what a held key may do again and again
+REPEATABLE = frozenset({"walk", "zoom_in", "zoom_out", "next_match", "previous_match", "undo", "redo"})
 IDLE_S = 1 / 60
 BUSY_S = 1 / 40
 BUSY_SHARE = 2.5
@@ -62,6 +64,7 @@ class App:
         self._stamps: tuple[float, ...] = ()
         self._next_watch = 0.0
         self._pictures = 0
+        self._held: set[int] = set()
         self._last_shape: tuple[object, ...] = ()
         self._running = True
 
@@ -228,6 +231,7 @@ class App:
                 button=dpg.mvMouseButton_Left, callback=lambda: self.pointer.double_click()
             )
             dpg.add_key_press_handler(callback=lambda _s, key: self._pressed(int(key)))
+            dpg.add_key_release_handler(callback=lambda _s, key: self._held.discard(int(key)))
         self.tip = dpg.add_window(
             show=False,
             no_title_bar=True,
@@ -471,10 +475,12 @@ class App:
             (self.workspace.save_view if ctrl else self.workspace.recall_view)(number)
             return
         key = dpg.mvKey_Return if key == dpg.mvKey_NumPadEnter else key
+        repeated = key in self._held
+        self._held.add(key)
         found = self._keys.get((key, ctrl, shift)) or (
             self._keys.get((key, ctrl, False)) if key == dpg.mvKey_Plus else None
         )
-        if found is not None:
+        if found is not None and (not repeated or found.action in REPEATABLE):
             self.do(found.action, found.argument)
 
     def _typing(self) -> bool:
