@@ -118,7 +118,11 @@ def test_history_and_views(workspace: Workspace) -> None:
     assert workspace.selection.group == 1
     workspace.redo()
     assert workspace.selection.group == 4
+    camera = workspace.panes["float"].camera
     workspace.pan("float", 300, 300)
+    workspace.undo()
+    workspace.redo()
+    assert workspace.panes["float"].camera == camera.panned(300, 300), "undo and redo keep the view too"
     workspace.recall_view(1)
     assert workspace.selection.group == 1
     workspace.recall_view(7)

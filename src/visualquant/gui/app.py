@@ -13,6 +13,7 @@ import dearpygui.dearpygui as dpg
 
 from visualquant.core.alignment import SideName
 from visualquant.core.report import Report
+from visualquant.gui.actions import Actions
 from visualquant.gui.canvas import Canvas
 from visualquant.gui.detail_panel import DetailPanel
 from visualquant.gui.dialogs import Dialogs
@@ -25,17 +26,15 @@ from visualquant.gui.look import LOOKS, Look, load_fonts, make_theme
 from visualquant.gui.pointer import Pointer
 from visualquant.viewmodel.camera import fitted
 from visualquant.viewmodel.colours import METRICS
+from visualquant.viewmodel.opening import Job
 from visualquant.viewmodel.settings import read_settings, settings_path, write_settings
 from visualquant.viewmodel.workspace import Workspace
 
 TABLES = ("layers", "findings", "fusions", "flipped", "alignment")
-# what a held key may do again and again
-REPEATABLE = frozenset({"walk", "zoom_in", "zoom_out", "next_match", "previous_match", "undo", "redo"})
 IDLE_S = 1 / 60
 BUSY_S = 1 / 40
 BUSY_SHARE = 2.5
 WATCH_S = 1.0
-Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
 
 
 class App:
@@ -63,8 +62,6 @@ class App:
         self._version = -1
         self._stamps: tuple[float, ...] = ()
         self._next_watch = 0.0
-        self._pictures = 0
-        self._held: set[int] = set()
         self._last_shape: tuple[object, ...] = ()
         self._running = True
 
@@ -99,7 +96,7 @@ class App:
         self._themes = {name: make_theme(look, self.scale) for name, look in LOOKS.items()}
         self._fonts = load_fonts(self.scale)
         self._build()
-        self._bind()
+        self.bind_theme()
         dpg.show_viewport()
         if self.files:
             self.open(self.files, self.data)
@@ -220,7 +217,7 @@ class App:
         self.detail_panel = DetailPanel(self.details_window, s)
         self.dialogs = Dialogs(s, self.open, self.workspace.save, lambda: self.settings.recent)
         self.pointer = Pointer(self)
-        self._keys: dict[tuple[int, bool, bool], Key] = {(k.key, k.ctrl, k.shift): k for k in table()}
+        self.actions = Actions(self)
         with dpg.theme() as self._flat, dpg.theme_component(dpg.mvChildWindow):
             dpg.add_theme_style(dpg.mvStyleVar_WindowPadding, 0, 0)
         for window in self.pane_windows:
@@ -230,8 +227,8 @@ class App:
             dpg.add_mouse_double_click_handler(
                 button=dpg.mvMouseButton_Left, callback=lambda: self.pointer.double_click()
             )
-            dpg.add_key_press_handler(callback=lambda _s, key: self._pressed(int(key)))
-            dpg.add_key_release_handler(callback=lambda _s, key: self._held.discard(int(key)))
+            dpg.add_key_press_handler(callback=lambda _s, key: self.actions.pressed(int(key)))
+            dpg.add_key_release_handler(callback=lambda _s, key: self.actions.held.discard(int(key)))
         self.tip = dpg.add_window(
             show=False,
             no_title_bar=True,
@@ -276,7 +273,7 @@ class App:
                     dpg.add_menu_item(label=label, shortcut=key.shown, callback=self._menu_picked, user_data=key)
 
     def _menu_picked(self, _sender: Any, _data: Any, key: Key) -> None:
-        self.do(key.action, key.argument)
+        self.actions.do(key.action, key.argument)
 
     def _build_tables(self, s: float) -> None:
         with dpg.tab_bar(parent=self.tables_window, callback=lambda: self._fill_tables()) as self.tabs:
@@ -295,7 +292,8 @@ class App:
         if group >= 0:
             self.workspace.select_group(group)
 
-    def _bind(self) -> None:
+    def bind_theme(self) -> None:
+        """Colours and fonts of the present theme."""
         dpg.bind_theme(self._themes[self.settings.theme])
         dpg.bind_font(self._fonts[0])
         for window in self.pane_windows:
@@ -462,129 +460,7 @@ class App:
         dpg.set_item_pos(self.tip, [int(max(left, 0)), int(max(top, 0))])
         dpg.show_item(self.tip)
 
-    # actions
-
-    def _pressed(self, key: int) -> None:
-        ctrl = dpg.is_key_down(dpg.mvKey_LControl) or dpg.is_key_down(dpg.mvKey_RControl)
-        shift = dpg.is_key_down(dpg.mvKey_LShift) or dpg.is_key_down(dpg.mvKey_RShift)
-        typing = self._typing()
-        if typing and not ctrl and key not in (dpg.mvKey_Return, dpg.mvKey_NumPadEnter, dpg.mvKey_Escape, dpg.mvKey_F1):
-            return
-        if dpg.mvKey_1 <= key <= dpg.mvKey_9 and not shift:
-            number = key - dpg.mvKey_0
-            (self.workspace.save_view if ctrl else self.workspace.recall_view)(number)
-            return
-        key = dpg.mvKey_Return if key == dpg.mvKey_NumPadEnter else key
-        repeated = key in self._held
-        self._held.add(key)
-        found = self._keys.get((key, ctrl, shift)) or (
-            self._keys.get((key, ctrl, False)) if key == dpg.mvKey_Plus else None
-        )
-        if found is not None and (not repeated or found.action in REPEATABLE):
-            self.do(found.action, found.argument)
-
-    def _typing(self) -> bool:
-        fields = [self.search_box, *(g.filter for g in self.grids.values())]
-        return self.dialogs.busy or any(dpg.is_item_active(f) for f in fields)
-
-    def do(self, action: str, argument: str = "") -> None:
-        """Runs an action by its name in the table of keys."""
-        own = getattr(self, f"do_{action}", None)
-        if own is not None:
-            own(argument)
-        elif hasattr(self.dialogs, action):
-            getattr(self.dialogs, action)()
-        elif argument:
-            getattr(self.workspace, action)(argument)
-        else:
-            getattr(self.workspace, action)()
-
-    def do_quit(self, _argument: str) -> None:
-        """Leaves."""
-        self.quit()
-
-    def do_escape(self, _argument: str) -> None:
-        """Closes a dialog; else stops work; else clears the selection."""
-        dpg.focus_item("main")
-        if self.dialogs.close():
-            return
-        if self.workspace.requests.busy():
-            self.workspace.cancel()
-        else:
-            self.workspace.clear()
-
-    def do_focus_search(self, _argument: str) -> None:
-        """Into the search field."""
-        dpg.focus_item(self.search_box)
-
-    def do_next_match(self, _argument: str) -> None:
-        """The next match."""
-        self.workspace.step_match()
-
-    def do_previous_match(self, _argument: str) -> None:
-        """The match before."""
-        self.workspace.step_match(forward=False)
-
-    def do_other_side(self, _argument: str) -> None:
-        """Makes the counterpart the picked node."""
-        selection, pair = self.workspace.selection, self.workspace.pair
-        if pair is not None and selection.group is not None:
-            far: SideName = "quant" if selection.side == "float" else "float"
-            members = pair.members[far][selection.group]
-            plain = members[~pair.sides[far].plumbing[members]]
-            if members.size:
-                self.workspace.select_node(far, int((plain if plain.size else members)[0]))
-
-    def do_enter(self, _argument: str) -> None:
-        """Enters the sub-graph of the selected node."""
-        selection = self.workspace.selection
-        if selection.node is not None:
-            self.workspace.enter(selection.side, selection.node)
-
-    def do_zoom_in(self, _argument: str) -> None:
-        """Larger, about the middle."""
-        self._zoom(1.3)
-
-    def do_zoom_out(self, _argument: str) -> None:
-        """Smaller, about the middle."""
-        self._zoom(1 / 1.3)
-
-    def _zoom(self, factor: float) -> None:
-        side = self.workspace.selection.side
-        pane = self.workspace.panes[side]
-        self.workspace.zoom(side, factor, pane.width / 2, pane.height / 2)
-
-    def do_next_metric(self, argument: str) -> None:
-        """Colours by the next metric that this report has."""
-        names = [m.name for m in METRICS]
-        at = names.index(self.workspace.metric)
-        for k in range(1, len(names) + 1):
-            name = names[(at + k * int(argument)) % len(names)]
-            if self.workspace.pair is not None and self.workspace.colours(name).measured:
-                self.workspace.set_metric(name)
-                return
-
-    def do_toggle_tables(self, _argument: str) -> None:
-        """Tables shown or hidden."""
-        self.settings = dataclasses.replace(self.settings, tables=0.0 if self.settings.tables else 0.28)
-
-    def do_toggle_details(self, _argument: str) -> None:
-        """Details shown or hidden."""
-        self.settings = dataclasses.replace(self.settings, details=0.0 if self.settings.details else 0.27)
-
-    def do_toggle_theme(self, _argument: str) -> None:
-        """Dark or light."""
-        self.settings = dataclasses.replace(self.settings, theme="light" if self.settings.theme == "dark" else "dark")
-        self._bind()
-        self.workspace.changed()
-
-    def do_picture(self, _argument: str) -> None:
-        """A PNG of the window in the present folder."""
-        self._pictures += 1
-        name = self.files[-1].stem if self.files else "visualquant"
-        path = Path(f"{name}-{self._pictures}.png")
-        self.picture(path)
-        self.workspace.say(f"{path.name} is saved.")
+    # moves of the pointer
 
     def picture(self, path: Path) -> None:
         """Writes the window as PNG after this frame."""

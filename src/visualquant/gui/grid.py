@@ -84,7 +84,8 @@ class Grid:
             for row in range(self.rows_in_view):
                 with dpg.table_row():
                     first = dpg.add_selectable(label="", span_columns=True, callback=self._clicked, user_data=row)
-                    self._cells.append([first, *(dpg.add_text("") for _ in self._table.columns[1:])])
+                    # NOTE: texts would stand lower than a selectable, so every cell is one; the first takes clicks
+                    self._cells.append([first, *(dpg.add_selectable(label=" ") for _ in self._table.columns[1:])])
 
     def _sorted(self, _sender: Any, specs: Any) -> None:
         if self._table is None:
@@ -136,14 +137,14 @@ class Grid:
                 dpg.configure_item(cells[0], label="", enabled=False)
                 dpg.set_value(cells[0], False)
                 for cell in cells[1:]:
-                    dpg.set_value(cell, "")
+                    dpg.configure_item(cell, label=" ")
                 continue
             row = self._order[at]
             texts = [_short(show(c)) for c in self._table.rows[row]]
             dpg.configure_item(cells[0], label=texts[0] or " ", enabled=True, user_data=k)
             dpg.set_value(cells[0], row == self._selected)
             for cell, text in zip(cells[1:], texts[1:], strict=True):
-                dpg.set_value(cell, text)
+                dpg.configure_item(cell, label=text or " ")
 
     def _clicked(self, _sender: Any, _value: Any, place: int) -> None:
         at = self._first + place
@@ -167,9 +168,9 @@ class Grid:
     def row_text(self, place: int, column: int) -> str:
         """What a cell in view shows."""
         cell = self._cells[place][column]
-        return str(dpg.get_item_label(cell) if column == 0 else dpg.get_value(cell)).strip()
+        return str(dpg.get_item_label(cell)).strip()
 
 
 def _short(text: str) -> str:
-    text = text.replace("\n", " ")
+    text = text.replace("\n", " ").replace("##", "# #")  # NOTE: Dear ImGui hides what follows ##
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

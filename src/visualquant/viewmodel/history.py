@@ -32,7 +32,7 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What a key from 1 to 9 recalls: cameras and the selection."""
+    """What undo goes back to and a key from 1 to 9 recalls: cameras and the selection."""
 
     cameras: tuple[tuple[SideName, Camera], ...]
     selection: Selection
@@ -58,6 +58,10 @@ class History(Generic[State]):
         self._states.append(state)
         del self._states[:-_DEEPEST]
         self._at = len(self._states) - 1
+
+    def replace(self, state: State) -> None:
+        """Changes the present state in place."""
+        self._states[self._at] = state
 
     def undo(self) -> State:
         """One state back, as far as there is one."""

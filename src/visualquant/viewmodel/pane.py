@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.core.alignment import SideName
-from visualquant.layout.drawing import Drawing
+from visualquant.layout.drawing import F64, Drawing
 from visualquant.layout.layered import layout
 from visualquant.viewmodel.boxes import Boxes, ViewOptions, make_boxes, relatives
 from visualquant.viewmodel.camera import READABLE, Camera, Index, fitted
+from visualquant.viewmodel.colours import Coloured
 from visualquant.viewmodel.history import Selection
 from visualquant.viewmodel.sides import I64, Pair
 
@@ -77,6 +78,37 @@ def _bounds(boxes: Boxes, drawing: Drawing, own: I64, margin: float = 0.0) -> Bo
         float((drawing.x[own] + half_width).max()) + margin,
         float((drawing.y[own] + half_height).max()) + margin,
     )
+
+
+def values_of_boxes(pair: Pair, side: SideName, picture: Picture, of: F64) -> F64:
+    """Values of groups as values of boxes: a module has the worst of its groups, plumbing by itself none."""
+    boxes, own = picture.boxes, pair.sides[side]
+    found = np.concatenate([of, [np.nan]])[boxes.group]
+    for b in range(len(boxes.labels)) if picture.options.closed_modules else ():
+        if boxes.kinds[b] == "module":
+            values = np.concatenate([of, [np.nan]])[np.unique(own.group[boxes.members[b]])]
+            found[b] = np.nan if np.isnan(values).all() else np.nanmax(values)
+    if picture.options.plumbing:
+        alone = np.array([m.size == 1 and bool(own.plumbing[m[0]]) for m in boxes.members], bool)
+        found[alone] = np.nan
+    return found
+
+
+def describe_box(pair: Pair, side: SideName, picture: Picture, box: int, coloured: Coloured) -> str:
+    """What the tooltip says: operator, name, metric, and the counterpart or why there is none."""
+    boxes = picture.boxes
+    if not boxes.members[box].size:
+        return f"{boxes.kinds[box]} {boxes.labels[box]}"
+    lines = [boxes.labels[box], pair.sides[side].nodes[int(boxes.members[box][0])].name]
+    group = int(boxes.group[box])
+    if group >= 0:
+        value = float(coloured.values[group])
+        shown = "not measured"
+        if not np.isnan(value):
+            shown = coloured.categories[int(value)] if coloured.categories else f"{value:.4g} {coloured.metric.unit}"
+        lines.append(f"{coloured.metric.title}: {shown}")
+        lines.append(pair.why_alone(group) or f"match: {pair.groups[group].kind}")
+    return "\n".join(x for x in lines if x)
 
 
 class Pane:

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from visualquant.core.alignment import SideName
-from visualquant.core.report import Report
 from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
 from visualquant.viewmodel.boxes import ViewOptions
-from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName, colour_by
+from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName
 from visualquant.viewmodel.history import History, Selection, View
-from visualquant.viewmodel.pane import Pane, Picture, boxes_of_group, make_picture
+from visualquant.viewmodel.opening import Job, Message, Opened, prepare
+from visualquant.viewmodel.pane import Pane, Picture, boxes_of_group, describe_box, make_picture, values_of_boxes
 from visualquant.viewmodel.requests import Requests
 from visualquant.viewmodel.search import Hits, search
-from visualquant.viewmodel.sides import I64, SIDES, Pair, other, read_pair
+from visualquant.viewmodel.sides import I64, SIDES, Pair, other
 from visualquant.viewmodel.tables import Table
 
-Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
 NOTHING = np.zeros(0, np.int64)
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """A line for the status bar; errors stay until the next action."""
-
-    text: str
-    error: bool = False
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Opened:
-    """A report with what would take long on the main thread."""
-
-    source: str
-    pair: Pair
-    coloured: dict[MetricName, Coloured]
-    layers: Table
-
-
-def _opened(report: Report, source: str) -> Opened:
-    pair = read_pair(report)
-    coloured = {m.name: colour_by(pair, m.name) for m in METRICS}
-    return Opened(source, pair, coloured, tables.layers(pair, {name: c.values for name, c in coloured.items()}))
 
 
 class Workspace:
@@ -75,7 +49,7 @@ class Workspace:
         self.hits = Hits(())
         self.query = ""
         self.search_side: SideName = "quant"
-        self._history: History[Selection] = History(Selection())
+        self._history: History[View] = History(self._view(Selection()))
         self._views: dict[int, View] = {}
         self._coloured: dict[MetricName, Coloured] = {}
         self._tables: dict[str, Table] = {}
@@ -86,7 +60,7 @@ class Workspace:
     def open(self, job: Job, source: str) -> None:
         """Loads or makes a report in the background; what is open stays until it is there."""
         self.say(f"Opening {source} …")
-        self.requests.submit("open", lambda task: _opened(job(task.say, task.cancelled), source))
+        self.requests.submit("open", lambda task: prepare(job(task.say, task.cancelled), source))
 
     def take(self, opened: Opened) -> None:
         """Shows a pair; a reload keeps the selection, the options and the cameras."""
@@ -99,7 +73,7 @@ class Workspace:
         self.hovered = None
         if not again:
             self.options = ViewOptions()
-            self._history = History(Selection())
+            self._history = History(self._view(Selection()))
             self._views = {}
             for pane in self.panes.values():
                 pane.picture = None
@@ -118,11 +92,11 @@ class Workspace:
 
     def _reselect(self, side: SideName, name: str) -> None:
         assert self.pair is not None
-        self._history = History(Selection())
+        self._history = History(self._view(Selection()))
         found = next((k for k, n in enumerate(self.pair.sides[side].nodes) if n.name == name and name), None)
         if found is not None:
             group = int(self.pair.sides[side].group[found])
-            self._history.push(Selection(group if group >= 0 else None, side, found))
+            self._push(Selection(group if group >= 0 else None, side, found))
 
     def lay_out(self) -> None:
         """Asks for the drawings of both sides under the present options."""
@@ -178,7 +152,7 @@ class Workspace:
     @property
     def selection(self) -> Selection:
         """What is selected."""
-        return self._history.current
+        return self._history.current.selection
 
     def click(self, side: SideName, x: float, y: float) -> None:
         """Selects the box under a pixel of a pane, or nothing."""
@@ -233,19 +207,35 @@ class Workspace:
 
     def clear(self) -> None:
         """Nothing selected."""
-        self._history.push(Selection())
+        self._push(Selection())
         self.changed()
 
     def undo(self) -> None:
-        """The selection before."""
-        self._show_selection(self._history.undo())
+        """The selection and the view before."""
+        self._history.replace(self._view(self.selection))
+        self._restore(self._history.undo())
 
     def redo(self) -> None:
-        """The selection that was undone."""
-        self._show_selection(self._history.redo())
+        """The selection and the view that were undone."""
+        self._history.replace(self._view(self.selection))
+        self._restore(self._history.redo())
+
+    def _view(self, selection: Selection) -> View:
+        return View(tuple((s, self.panes[s].camera) for s in SIDES), selection)
+
+    def _restore(self, view: View) -> None:
+        for side, camera in view.cameras:
+            self.panes[side].camera = camera
+        self.changed()
+
+    def _push(self, selection: Selection) -> None:
+        """A new selection; the state that is left keeps the cameras as they are now."""
+        if selection != self.selection:
+            self._history.replace(self._view(self.selection))
+            self._history.push(self._view(selection))
 
     def _go(self, selection: Selection, reveal_own: bool) -> None:
-        self._history.push(selection)
+        self._push(selection)
         self._show_selection(selection, reveal_own)
 
     def _show_selection(self, selection: Selection, reveal_own: bool = True) -> None:
@@ -336,21 +326,7 @@ class Workspace:
         picture = self.panes[side].picture
         if picture is None or box >= len(picture.boxes.labels):
             return ""
-        boxes, coloured = picture.boxes, self.colours(self.metric)
-        if not boxes.members[box].size:
-            return f"{boxes.kinds[box]} {boxes.labels[box]}"
-        node = self.pair.sides[side].nodes[int(boxes.members[box][0])]
-        lines = [boxes.labels[box], node.name]
-        group = int(boxes.group[box])
-        if group >= 0:
-            value = float(coloured.values[group])
-            if not np.isnan(value):
-                shown = coloured.categories[int(value)] if coloured.categories else f"{value:.4g}"
-                lines.append(f"{coloured.metric.title}: {shown} {coloured.metric.unit}")
-            else:
-                lines.append(f"{coloured.metric.title}: not measured")
-            lines.append(self.pair.why_alone(group) or f"match: {self.pair.groups[group].kind}")
-        return "\n".join(x for x in lines if x)
+        return describe_box(self.pair, side, picture, box, self.colours(self.metric))
 
     def walk(self, direction: str) -> None:
         """Selects the next box along an edge, or within the layer."""
@@ -412,7 +388,7 @@ class Workspace:
 
     def save_view(self, key: int) -> None:
         """Keeps cameras and selection under a key from 1 to 9."""
-        self._views[key] = View(tuple((s, self.panes[s].camera) for s in SIDES), self.selection)
+        self._views[key] = self._view(self.selection)
         self.say(f"View {key} is saved; {key} recalls it.")
 
     def recall_view(self, key: int) -> None:
@@ -421,10 +397,8 @@ class Workspace:
         if view is None:
             self.say(f"No view {key} is saved yet; Ctrl+{key} saves one.")
             return
-        self._history.push(view.selection)
-        for side, camera in view.cameras:
-            self.panes[side].camera = camera
-        self.changed()
+        self._push(view.selection)
+        self._restore(view)
 
     def swap(self) -> None:
         """The panes change places."""
@@ -528,17 +502,7 @@ class Workspace:
         picture = self.panes[side].picture
         if self.pair is None or picture is None:
             return np.zeros(0)
-        boxes = picture.boxes
-        found = np.concatenate([of, [np.nan]])[boxes.group]
-        plumbing = self.pair.sides[side].plumbing
-        for b in range(len(boxes.labels)) if self.options.closed_modules else ():
-            if boxes.kinds[b] == "module":
-                own = of[np.unique(self.pair.sides[side].group[boxes.members[b]])]
-                found[b] = np.nan if np.isnan(own).all() else np.nanmax(own)
-        if self.options.plumbing:
-            alone = np.array([m.size == 1 and bool(plumbing[m[0]]) for m in boxes.members], bool)
-            found[alone] = np.nan
-        return found
+        return values_of_boxes(self.pair, side, picture, of)
 
     # search
 
