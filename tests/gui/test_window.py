@@ -13,8 +13,11 @@ import pytest
 
 import visualquant
 from visualquant.gui.display import is_software, ui_scale
+from visualquant.runtime.feeds import FeedOptions
+from visualquant.session.with_data import DataOptions
 
 ROOT = Path(__file__).parents[2]
+SIZES = ["1280x800", pytest.param("2560x1440", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.window
 
 
@@ -54,21 +57,20 @@ def play(display: str, tmp_path: Path, *arguments: str | Path) -> None:
 @pytest.fixture(scope="session")
 def archive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = corpus / "digits_resnet"
-    report = visualquant.compare(
-        folder / "fp32.onnx", folder / "ort_qdq_s8s8_pt.onnx", data=corpus / "data" / "digits.npz"
-    )
+    data = DataOptions(str(corpus / "data" / "digits.npz"), feeds=FeedOptions(limit=24))
+    report = visualquant.compare(folder / "fp32.onnx", folder / "ort_qdq_s8s8_pt.onnx", data=data)
     path = tmp_path_factory.mktemp("archive") / "digits.vqz"
     visualquant.save(report, path)
     return path
 
 
-@pytest.mark.parametrize("size", ["1280x800", "2560x1440"])
+@pytest.mark.parametrize("size", SIZES)
 def test_a_pair_from_files(display: str, corpus: Path, tmp_path: Path, size: str) -> None:
     folder = corpus / "digits_resnet"
     play(display, tmp_path, "pair", size, folder / "fp32.onnx", folder / "ort_qdq_s8s8_pt.onnx", tmp_path)
 
 
-@pytest.mark.parametrize("size", ["1280x800", "2560x1440"])
+@pytest.mark.parametrize("size", SIZES)
 def test_pan_zoom_panels_and_plots(display: str, archive: Path, tmp_path: Path, size: str) -> None:
     play(display, tmp_path, "hands", size, archive)
 

@@ -60,7 +60,7 @@ class Grid:
     @property
     def rows_in_view(self) -> int:
         """How many rows fit."""
-        return max(int((self._height - 26 * self._scale) / (24.0 * self._scale)), 1)
+        return max(int((self._height - 26 * self._scale) / (20.4 * self._scale)), 1)
 
     def _build(self) -> None:
         dpg.delete_item(self._holder, children_only=True)
