@@ -37,6 +37,10 @@ def pair(size: str, left: str, right: str, folder: str) -> None:
     hand.picture(SCREENS / f"select-{size}.png")
 
     group = workspace.selection.group
+    hand.key("w")
+    hand.settle()
+    assert workspace.walked is not None and "scale" in [name for name, _, _ in workspace.walked.stations]
+    hand.picture(SCREENS / f"walk-{size}.png")
     hand.click(*hand.place("float", "Relu", 0))
     assert workspace.selection.side == "float" and workspace.selection.group != group
     assert hand.marked("float") == ["Conv", "Relu"] and hand.marked_in_view("quant")

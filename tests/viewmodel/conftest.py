@@ -8,6 +8,7 @@ import pytest
 
 from visualquant.core.report import (
     ActivationRow,
+    DeviceRow,
     EnvironmentRow,
     Finding,
     FusionRow,
@@ -71,10 +72,14 @@ def small_report() -> Report:
             "g1", "n4", "w1q", "weight", "qoperator", "int4", 100, bits_per_weight=4.2, metrics={"sqnr_db": 14.5}
         ),
     )
+    first = {"run": "r1", "group": "g1", "float_value": "f", "quant_value": "f", "samples": 8, "depth": 2}
+    second = {"run": "r1", "group": "g4", "float_value": "h", "quant_value": "h", "samples": 8, "depth": 4}
     activations = (
-        ActivationRow("r1", "g1", "f", "f", 8, 2, cumulative={"sqnr_db": 22.0}, isolated={"sqnr_db": 25.0}),
-        ActivationRow("r1", "g4", "h", "h", 8, 4, cumulative={"sqnr_db": 18.0}, clipped_share=0.02),
+        ActivationRow(**first, cumulative={"sqnr_db": 22.0}, isolated={"sqnr_db": 25.0}),  # type: ignore[arg-type]
+        ActivationRow(**second, cumulative={"sqnr_db": 18.0}, clipped_share=0.02),  # type: ignore[arg-type]
+        ActivationRow(**first | {"run": "board"}, cumulative={"sqnr_db": 9.0}),  # type: ignore[arg-type]
     )
+    board = DeviceRow("board", "pi:50051", "Raspberry Pi 5", codes=100, differing=0.25, max_difference=3, first="f")
     read = {v for n in (*left, *right) for v in (*n.inputs, *n.outputs)} - {"x", "y"}
     names = {v: ValueRow("activation", "float32", (1,)) for v in sorted(read)}
     values = {"x": ValueRow("input", "float32", (1,)), **names, "y": ValueRow("output", "float32", (1,))}
@@ -92,6 +97,7 @@ def small_report() -> Report:
         weights=weights,
         findings=(finding,),
         activations=activations,
+        devices=(board,),
     )
 
 

@@ -40,7 +40,7 @@ def find(pair: Pair, query: str, side: str = "quant") -> list[str]:
         ("op:add", ["Add"]),
         ("sqnr<20", ["QLinearConv"]),
         ("sqnr>=40", ["Conv"]),
-        ("activation<20", ["Add"]),
+        ("activation<20", ["QLinearConv", "Add"]),
         ("bits<5 op:QLinearConv", ["QLinearConv"]),
         ("/block[01]/ op:conv", ["Conv"]),
         ("kind:inserted", ["Cast"]),

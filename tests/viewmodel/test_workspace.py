@@ -151,6 +151,24 @@ def test_colour_never_lays_out_again(workspace: Workspace) -> None:
     assert "not in this report" in workspace.message.text
 
 
+def test_runs_of_devices_can_be_told_apart(workspace: Workspace) -> None:
+    assert workspace.runs() == ("r1", "board")
+    assert workspace.colours("activation_sqnr").values[1] == 9.0, "the worst of all runs"
+    workspace.set_run("r1")
+    assert workspace.colours("activation_sqnr").values[1] == 22.0
+    table = workspace.table("devices")
+    assert table.rows[0][:3] == ("pi:50051", "board", "Raspberry Pi 5") and table.rows[0][5] == 25.0
+    assert table.groups == (1,)
+
+
+def test_walking_a_number_needs_the_models(workspace: Workspace) -> None:
+    workspace.walk_through(())
+    assert "Select a layer" in workspace.message.text
+    workspace.select_group(1)
+    workspace.walk_through(())
+    assert "open the two models" in workspace.message.text
+
+
 def test_walking_along_edges(workspace: Workspace) -> None:
     workspace.select_box("quant", box(workspace, "quant", "QLinearConv"))
     workspace.walk("down")

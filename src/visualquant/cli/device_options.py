@@ -13,6 +13,7 @@ from visualquant.errors import UsageError
 
 if TYPE_CHECKING:
     from visualquant.runtime.connect import Access
+    from visualquant.session.devices import DeviceOptions
 
 _NAMES = ("token_file", "tls_ca", "tls_cert", "tls_key", "tls_fingerprint", "insecure", "agent_port")
 _FILE = click.Path(path_type=Path)
@@ -68,3 +69,15 @@ def _first_token(path: Path) -> str:
     if not tokens:
         raise UsageError(f"The token file {path.name!r} holds no token.")
     return tokens[0]
+
+
+def devices_of(given: dict[str, Any]) -> DeviceOptions | None:
+    """Where the quantized model runs; the options are removed. None for this host alone."""
+    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    if not where:
+        return None
+    if given["data"] is None:
+        raise UsageError("--device needs --data: samples to run there and here.")
+    from visualquant.session.devices import DeviceOptions, spool_folder
+
+    return DeviceOptions(tuple(access(w) for w in where), None if fresh else spool_folder())

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from visualquant.cli.data_options import data_options, options_of
+from visualquant.cli.device_options import access_options, devices_of
 from visualquant.errors import UsageError
 
 
 @click.command(name="gui")
 @click.argument("files", metavar="[FLOAT QUANT | F.vqz]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--data", help="Samples for FLOAT and QUANT: .npz, .npy, a folder of .npy or images, or `random`.")
+@click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
+@click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
 @click.option("--watch", is_flag=True, help="Open the files again when they change; the selection stays.")
 @click.option("--scale", type=click.FloatRange(0.5, 4.0), help="Size of text and controls (default: by the screen).")
 @click.option("--data-root", type=click.Path(path_type=Path), help="Folder of data files that are links elsewhere.")
-def command(files: tuple[Path, ...], data: str | None, watch: bool, scale: float | None, data_root: Path | None) -> int:
+@data_options
+@access_options
+def command(files: tuple[Path, ...], watch: bool, scale: float | None, data_root: Path | None, **given: Any) -> int:
     """Show FLOAT and QUANT, or a saved F.vqz, as two linked graphs.
 
     Exit codes: 0 done; 2 bad usage, bad input, or no display.
@@ -24,8 +30,10 @@ def command(files: tuple[Path, ...], data: str | None, watch: bool, scale: float
 
     if len(files) > 2:
         raise UsageError("The window shows one pair: give FLOAT and QUANT, or one .vqz file.")
-    if data is not None and len(files) != 2:
+    if given["data"] is not None and len(files) != 2:
         raise UsageError("--data needs FLOAT and QUANT.")
+    devices = devices_of(given)
+    data = options_of(given)
     for path in files:
         if not path.is_file():
             raise UsageError(f"{str(path)!r} does not exist, or is no file.")
@@ -34,4 +42,5 @@ def command(files: tuple[Path, ...], data: str | None, watch: bool, scale: float
     height = require_display()
     from visualquant.gui.app import App
 
-    return App(files, data=data, watch=watch, scale=scale, screen_height=height, data_root=data_root).run()
+    app = App(files, data=data, devices=devices, watch=watch, scale=scale, screen_height=height, data_root=data_root)
+    return app.run()

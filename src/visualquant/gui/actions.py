@@ -100,6 +100,10 @@ class Actions:
             if members.size:
                 self._app.workspace.select_node(far, int((plain if plain.size else members)[0]))
 
+    def do_walk_through(self, _argument: str) -> None:
+        """One number of the selection through its quantizer."""
+        self._app.workspace.walk_through(self._app.files)
+
     def do_enter(self, _argument: str) -> None:
         """Enters the sub-graph of the selected node."""
         selection = self._app.workspace.selection

@@ -7,7 +7,7 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dearpygui.dearpygui as dpg
 
@@ -30,7 +30,12 @@ from visualquant.viewmodel.opening import Job
 from visualquant.viewmodel.settings import read_settings, settings_path, write_settings
 from visualquant.viewmodel.workspace import Workspace
 
-TABLES = ("layers", "findings", "fusions", "flipped", "alignment")
+if TYPE_CHECKING:
+    from visualquant.session.devices import DeviceOptions
+    from visualquant.session.with_data import DataOptions
+
+TABLES = ("layers", "findings", "fusions", "flipped", "alignment", "devices")
+ALL_RUNS = "worst run"
 IDLE_S = 1 / 60
 BUSY_S = 1 / 40
 BUSY_SHARE = 2.5
@@ -44,7 +49,8 @@ class App:
         self,
         files: tuple[Path, ...] = (),
         *,
-        data: str | None = None,
+        data: DataOptions | str | None = None,
+        devices: DeviceOptions | None = None,
         watch: bool = False,
         scale: float | None = None,
         screen_height: int = 0,
@@ -52,6 +58,7 @@ class App:
         size: tuple[int, int] | None = None,
     ) -> None:
         self.files, self.data, self.watch, self.data_root = files, data, watch, data_root
+        self.devices = devices
         self.scale = scale or ui_scale(screen_height)
         self.size = size or (int(1280 * self.scale), int(800 * self.scale))
         self.workspace = Workspace()
@@ -126,7 +133,7 @@ class App:
 
     # opening and keeping
 
-    def open(self, paths: tuple[Path, ...], data: str | None = None) -> None:
+    def open(self, paths: tuple[Path, ...], data: DataOptions | str | None = None) -> None:
         """Opens a .vqz or a pair; the window stays alive meanwhile."""
         missing = next((p for p in paths if not p.is_file()), None)
         if missing is not None or not 1 <= len(paths) <= 2:
@@ -142,8 +149,8 @@ class App:
         self.settings = self.settings.opened(tuple(str(p.absolute()) for p in paths))
         self.workspace.open(self._job(paths, data), " | ".join(p.name for p in paths))
 
-    def _job(self, paths: tuple[Path, ...], data: str | None) -> Job:
-        data_root = self.data_root
+    def _job(self, paths: tuple[Path, ...], data: DataOptions | str | None) -> Job:
+        data_root, devices = self.data_root, self.devices if data is not None else None
 
         def job(say: Callable[[str, int, int], None], cancelled: Callable[[], bool]) -> Report:
             if len(paths) == 1:
@@ -160,7 +167,15 @@ class App:
             from visualquant.session.compare import compare
 
             command = f"gui {paths[0].name} {paths[1].name}"
-            return compare(*paths, progress=say, cancel=cancelled, data=data, data_root=data_root, command=command)
+            return compare(
+                *paths,
+                progress=say,
+                cancel=cancelled,
+                data=data,
+                devices=devices,
+                data_root=data_root,
+                command=command,
+            )
 
         return job
 
@@ -188,6 +203,7 @@ class App:
                 self.metric_box = dpg.add_combo(
                     [m.title for m in METRICS], width=int(225 * s), callback=self._metric_picked
                 )
+                self.run_box = dpg.add_combo([], width=int(110 * s), callback=self._run_picked, show=False)
                 self.legend = Legend(dpg.last_container() or "main", s)
                 self.search_box = dpg.add_input_text(
                     hint="search:  conv  op:Conv  sqnr<20  /re/", width=int(250 * s), callback=self._searched
@@ -246,7 +262,7 @@ class App:
     def _menus(self) -> None:
         groups = {
             "File": ("ask_open", "ask_save", "picture", "quit"),
-            "Select": ("undo", "redo", "go_to_selection", "other_side", "escape"),
+            "Select": ("undo", "redo", "go_to_selection", "other_side", "walk_through", "escape"),
             "View": (
                 "fit",
                 "zoom_in",
@@ -386,10 +402,13 @@ class App:
         coloured = workspace.colours(workspace.metric) if workspace.pair is not None else None
         self.legend.show(coloured, look)
         dpg.set_value(self.metric_box, next(m.title for m in METRICS if m.name == workspace.metric))
+        runs = workspace.runs()
+        dpg.configure_item(self.run_box, items=[ALL_RUNS, *runs], show=len(runs) > 1)
+        dpg.set_value(self.run_box, workspace.run or ALL_RUNS)
         dpg.configure_item(self.search_side, label="in float" if workspace.search_side == "float" else "in quantized")
         if self.settings.details:
             width = self.settings.details * dpg.get_viewport_client_width()
-            self.detail_panel.show(workspace.pair, selection.group, look, width)
+            self.detail_panel.show(workspace.pair, selection.group, look, width, workspace.walked)
         self._fill_tables()
         self._tip()
 
@@ -494,6 +513,9 @@ class App:
     def _swap_search_side(self) -> None:
         self.workspace.search_side = "float" if self.workspace.search_side == "quant" else "quant"
         self.workspace.search(self.workspace.query)
+
+    def _run_picked(self, _sender: Any, run: str) -> None:
+        self.workspace.set_run(None if run == ALL_RUNS else run)
 
     def _metric_picked(self, _sender: Any, title: str) -> None:
         self.workspace.set_metric(next(m.name for m in METRICS if m.title == title))

@@ -10,6 +10,7 @@ import numpy as np
 
 from visualquant.gui.look import Look
 from visualquant.viewmodel import details
+from visualquant.viewmodel.opening import Walked
 from visualquant.viewmodel.sides import Pair
 
 MOST_CHARTS = 4
@@ -26,9 +27,9 @@ class DetailPanel:
         self._shown: tuple[Any, ...] = ()
         self._themes: dict[Any, Any] = {}
 
-    def show(self, pair: Pair | None, group: int | None, look: Look, width: float) -> None:
+    def show(self, pair: Pair | None, group: int | None, look: Look, width: float, walked: Walked | None) -> None:
         """The details of a group; a summary of the report without one."""
-        state = (pair, group, look.name, round(width / 20))
+        state = (pair, group, look.name, round(width / 20), walked)
         if state == self._shown:
             return
         self._shown = state
@@ -41,6 +42,8 @@ class DetailPanel:
             return
         sections = details.describe(pair, group)
         self._section(sections[0], look, wrap)
+        if walked is not None and walked.group == group:
+            self._walk(walked, look, wrap)
         for weight, detail in details.weights_of(pair, group)[:MOST_CHARTS]:
             histogram, channels = details.histogram(weight, detail), details.channels(weight, detail)
             if histogram is not None:
@@ -66,6 +69,20 @@ class DetailPanel:
                 if name:
                     dpg.add_text(name, parent=self.parent, color=look.faint)
                 dpg.add_text(value, parent=self.parent, wrap=wrap, indent=int(10 * self.scale))
+
+    def _walk(self, walked: Walked, look: Look, wrap: int) -> None:
+        dpg.add_spacer(height=int(4 * self.scale), parent=self.parent)
+        dpg.add_text(walked.title, parent=self.parent, wrap=wrap)
+        with dpg.table(parent=self.parent, header_row=False, policy=dpg.mvTable_SizingFixedFit, row_background=True):
+            for _ in range(2):
+                dpg.add_table_column()
+            for name, number, words in walked.stations:
+                with dpg.table_row():
+                    dpg.add_text(name, color=look.faint)
+                    with dpg.group():
+                        dpg.add_text(number)
+                        if words:
+                            dpg.add_text(words, color=look.faint, wrap=int(wrap * 0.62))
 
     def _summary(self, pair: Pair, look: Look, wrap: int) -> None:
         report = pair.report

@@ -11,6 +11,8 @@ import numpy as np
 from visualquant.viewmodel.details import Drift, drift
 from visualquant.viewmodel.sides import Pair
 
+MOST_RUNS = 6
+
 
 class DriftPlot:
     """SQNR of each observed activation, cumulative and isolated."""
@@ -24,9 +26,7 @@ class DriftPlot:
         dpg.add_plot_legend(parent=self.plot, location=dpg.mvPlot_Location_NorthEast)
         self._x = dpg.add_plot_axis(dpg.mvXAxis, label="depth (place in dataflow order)", parent=self.plot)
         self._y = dpg.add_plot_axis(dpg.mvYAxis, label="SQNR, dB", parent=self.plot)
-        self._cumulative = dpg.add_line_series([], [], label="cumulative", parent=self._y)
-        self._points = dpg.add_scatter_series([], [], parent=self._y)
-        self._isolated = dpg.add_scatter_series([], [], label="isolated", parent=self._y)
+        self._series: list[Any] = []
         self._here = dpg.add_inf_line_series([], parent=self._x, label="selection")
 
     def show(self, pair: Pair | None) -> None:
@@ -39,15 +39,23 @@ class DriftPlot:
         dpg.configure_item(self.empty, show=not known)
         dpg.configure_item(self.plot, show=known)
         if known:
-            d = self._drift
-            usable = np.isfinite(d.sqnr_db)
-            line = [d.depth[usable].tolist(), d.sqnr_db[usable].tolist()]
-            dpg.set_value(self._cumulative, line)
-            dpg.set_value(self._points, line)
-            usable = np.isfinite(d.isolated_db)
-            dpg.set_value(self._isolated, [d.depth[usable].tolist(), d.isolated_db[usable].tolist()])
+            for series in self._series:
+                dpg.delete_item(series)
+            self._series = []
+            runs = tuple(dict.fromkeys(a.run for a in pair.report.activations))
+            for run in runs[:MOST_RUNS]:
+                name = "cumulative" if len(runs) == 1 else f"cumulative, {run}"
+                self._add(drift(pair, run), name)
+            usable = np.isfinite(self._drift.isolated_db)
+            points = self._drift.depth[usable].tolist(), self._drift.isolated_db[usable].tolist()
+            self._series.append(dpg.add_scatter_series(*points, label="isolated", parent=self._y))
             dpg.fit_axis_data(self._x)
             dpg.fit_axis_data(self._y)
+
+    def _add(self, found: Drift, name: str) -> None:
+        usable = np.isfinite(found.sqnr_db)
+        line = found.depth[usable].tolist(), found.sqnr_db[usable].tolist()
+        self._series.append(dpg.add_line_series(*line, label=name, parent=self._y))
 
     def resize(self, height: float) -> None:
         """The pixels that the plot may take."""

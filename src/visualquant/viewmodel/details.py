@@ -96,6 +96,11 @@ def weights_of(pair: Pair, group: int) -> list[tuple[WeightRow, WeightDetail | N
     ]
 
 
+def quantized_weight(pair: Pair, group: int) -> str | None:
+    """The stored weight of a group; None where it has none."""
+    return next((w.value for w, _ in weights_of(pair, group) if w.role == "weight"), None)
+
+
 def describe(pair: Pair, group: int) -> tuple[Section, ...]:
     """Everything in words, in the order in which it is asked for."""
     row = pair.groups[group]

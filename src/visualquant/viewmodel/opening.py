@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 from visualquant.core.report import Report
+from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
 from visualquant.viewmodel.colours import METRICS, Coloured, MetricName, colour_by
 from visualquant.viewmodel.sides import Pair, read_pair
@@ -23,6 +25,15 @@ class Message:
     error: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Walked:
+    """One number of a group on its way through the quantizer: (station, number, what happens there)."""
+
+    group: int
+    title: str
+    stations: tuple[tuple[str, str, str], ...]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Opened:
     """A report with what would take long on the main thread."""
@@ -38,3 +49,37 @@ def prepare(report: Report, source: str) -> Opened:
     pair = read_pair(report)
     coloured = {m.name: colour_by(pair, m.name) for m in METRICS}
     return Opened(source, pair, coloured, tables.layers(pair, {name: c.values for name, c in coloured.items()}))
+
+
+def walk_number(group: int, files: tuple[Path, ...], value: str) -> Walked:
+    """One number of a weight on its way through the quantizer.
+
+    Raises:
+        VisualQuantError: the files can't be read, or hold no such weight.
+    """
+    from visualquant.core.walk import stations
+    from visualquant.session.explain_value import explain_value
+
+    walk = explain_value(files[0], files[1], value)
+    place = ", ".join(map(str, walk.index))
+    return Walked(group, f"{value}[{place}], the element with the largest error", tuple(stations(walk)))
+
+
+def keep(report: Report, path: Path) -> Message:
+    """Writes a report as .vqz, or as .json.
+
+    Raises:
+        VisualQuantError: the file can't be written.
+    """
+    if path.suffix == ".json":
+        from visualquant.reports.json_report import dumps
+
+        try:
+            path.write_text(dumps(report), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{str(path)!r} can't be written: {error.strerror}.") from error
+    else:
+        from visualquant.session.archive import save
+
+        save(report, path)
+    return Message(f"{path.name} is saved.")

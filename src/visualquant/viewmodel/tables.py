@@ -135,6 +135,23 @@ def flipped(pair: Pair) -> Table:
     return Table("flipped", columns, (True,) * 6, tuple(rows), (-1,) * len(rows))
 
 
+def devices(pair: Pair) -> Table:
+    """Every device that ran the quantized model, against this host on the same inputs."""
+    by_value = {v: k for k, n in enumerate(pair.sides["quant"].nodes) for v in n.outputs if v}
+    rows: list[tuple[Cell, ...]] = []
+    groups = []
+    for d in pair.report.devices:
+        differing = math.nan if d.differing is None else 100 * d.differing
+        most = math.nan if d.max_difference is None else float(d.max_difference)
+        machine = f"{d.machine} {d.processor}".strip()
+        rows.append((d.name, d.run, machine, d.runtime, float(d.codes), differing, most, d.first or ""))
+        place = by_value.get(d.first or "")
+        groups.append(-1 if place is None else int(pair.sides["quant"].group[place]))
+    columns = ("device", "run", "machine", "runtime", "codes", "differing %", "largest difference", "first to differ")
+    numeric = (False, False, False, False, True, True, True, False)
+    return Table("devices", columns, numeric, tuple(rows), tuple(groups))
+
+
 def alignment(pair: Pair) -> Table:
     """Every group with its kind and evidence."""
     rows: list[tuple[Cell, ...]] = [

@@ -11,9 +11,10 @@ from visualquant.core.alignment import SideName
 from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
 from visualquant.viewmodel.boxes import ViewOptions
-from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName
+from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName, colour_by
+from visualquant.viewmodel.details import quantized_weight
 from visualquant.viewmodel.history import History, Selection, View
-from visualquant.viewmodel.opening import Job, Message, Opened, prepare
+from visualquant.viewmodel.opening import Job, Message, Opened, Walked, keep, prepare, walk_number
 from visualquant.viewmodel.pane import Pane, Picture, boxes_of_group, describe_box, make_picture, values_of_boxes
 from visualquant.viewmodel.requests import Requests
 from visualquant.viewmodel.search import Hits, search
@@ -51,7 +52,9 @@ class Workspace:
         self.search_side: SideName = "quant"
         self._history: History[View] = History(self._view(Selection()))
         self._views: dict[int, View] = {}
-        self._coloured: dict[MetricName, Coloured] = {}
+        self.run: str | None = None
+        self._coloured: dict[tuple[MetricName, str | None], Coloured] = {}
+        self.walked: Walked | None = None
         self._tables: dict[str, Table] = {}
         self._wanted: Selection | None = None
 
@@ -68,7 +71,9 @@ class Workspace:
         kept = self._selected_name()
         again = self.pair is not None and source == self.source
         self.pair, self.source = pair, source
-        self._coloured, self._tables = dict(opened.coloured), {"layers": opened.layers}
+        self._coloured = {(name, None): c for name, c in opened.coloured.items()}
+        self._tables = {"layers": opened.layers}
+        self.run, self.walked = None, None
         self.hits = Hits(())
         self.hovered = None
         if not again:
@@ -120,6 +125,9 @@ class Workspace:
                 self.take(done.value)
             elif isinstance(done.value, Picture) and isinstance(done.slot, tuple):
                 self._take_picture(done.slot[1], done.value)
+            elif isinstance(done.value, Walked):
+                self.walked = done.value
+                self.say(done.value.title)
             elif isinstance(done.value, Message):
                 self.message = done.value
             self.changed()
@@ -487,7 +495,21 @@ class Workspace:
 
     def colours(self, name: MetricName) -> Coloured:
         """A metric over all groups."""
-        return self._coloured[name]
+        key = (name, self.run)
+        if key not in self._coloured:
+            assert self.pair is not None
+            self._coloured[key] = colour_by(self.pair, name, self.run)
+        return self._coloured[key]
+
+    def runs(self) -> tuple[str, ...]:
+        """The runs of the quantized model that have activations, e.g. one a device."""
+        rows = () if self.pair is None else self.pair.report.activations
+        return tuple(dict.fromkeys(a.run for a in rows))
+
+    def set_run(self, run: str | None) -> None:
+        """Colours by one run; None takes the worst of all."""
+        self.run = run
+        self.changed()
 
     def set_metric(self, name: MetricName) -> None:
         """Colours by another metric; nothing is laid out again."""
@@ -546,9 +568,22 @@ class Workspace:
                 "fusions": tables.fusions,
                 "flipped": tables.flipped,
                 "alignment": tables.alignment,
+                "devices": tables.devices,
             }
             self._tables[name] = makers[name](self.pair)
         return self._tables[name]
+
+    def walk_through(self, files: tuple[Path, ...]) -> None:
+        """Walks the worst number of the selected weight through its quantizer; that needs both model files."""
+        group = self.selection.group
+        value = None if self.pair is None or group is None else quantized_weight(self.pair, group)
+        if group is None or value is None:
+            self.say("Select a layer with a quantized weight first.")
+        elif len(files) != 2:
+            self.say("No number can be walked through: an archive holds no weights, open the two models.")
+        else:
+            self.say(f"Walking a number of {value} through its quantizer …")
+            self.requests.submit("walk", lambda _task: walk_number(group, files, value))
 
     # keeping
 
@@ -557,16 +592,4 @@ class Workspace:
         if self.pair is None:
             return
         report = self.pair.report
-
-        def job(_task: object) -> Message:
-            if path.suffix == ".json":
-                from visualquant.reports.json_report import dumps
-
-                path.write_text(dumps(report), encoding="utf-8")
-            else:
-                from visualquant.session.archive import save
-
-                save(report, path)
-            return Message(f"{path.name} is saved.")
-
-        self.requests.submit("save", job)
+        self.requests.submit("save", lambda _task: keep(report, path))
