@@ -40,6 +40,9 @@ def pair(size: str, left: str, right: str, folder: str) -> None:
     hand.key("w")
     hand.settle()
     assert workspace.walked is not None and "scale" in [name for name, _, _ in workspace.walked.stations]
+    assert workspace.heat_map is not None and workspace.heat_map.map.counts.sum() > 0
+    dpg.set_y_scroll(hand.app.details_window, 420 * hand.app.scale)
+    hand.frames(4)
     hand.picture(SCREENS / f"walk-{size}.png")
     hand.click(*hand.place("float", "Relu", 0))
     assert workspace.selection.side == "float" and workspace.selection.group != group
@@ -199,6 +202,8 @@ def watch(size: str, archive: str, other: str) -> None:
     hand.settle()
     hand.click(*hand.place("quant", "Conv", 1))
     chosen = hand.marked("quant")
+    hand.click(80 * hand.app.scale, hand.app.tables_top() + 85 * hand.app.scale)
+    hand.click(*hand.place("quant", "Conv", 1))
     first = hand.app.workspace.pair
     path.write_bytes(Path(other).read_bytes())
     hand.until(lambda: hand.app.workspace.pair is not first, 30, "the reload")

@@ -11,6 +11,7 @@ import pytest
 from tests.viewmodel.conftest import opened, settle, small_report
 from visualquant.core.alignment import SideName
 from visualquant.errors import UsageError
+from visualquant.viewmodel.pane import values_of_boxes
 from visualquant.viewmodel.requests import Requests
 from visualquant.viewmodel.workspace import Workspace
 
@@ -91,8 +92,9 @@ def test_a_module_is_a_box_with_the_worst_value(workspace: Workspace) -> None:
     workspace.toggle_module("block1")
     settle(workspace)
     module = next(k for k, x in enumerate(labels(workspace, "float")) if x.startswith("block1"))
-    badness = workspace.box_values("float", workspace.colours("weight_sqnr").badness)
-    assert badness[module] == workspace.colours("weight_sqnr").badness[1]
+    picture, badness = workspace.panes["float"].picture, workspace.colours("weight_sqnr").badness
+    assert picture is not None and workspace.pair is not None
+    assert values_of_boxes(workspace.pair, "float", picture, badness)[module] == badness[1]
     assert any(x.startswith("block1") for x in labels(workspace, "quant"))
     workspace.toggle_all_modules()
     settle(workspace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +88,15 @@ class App:
     def paced_frame(self) -> None:
         """One frame, then a rest where nothing changed: background work needs the processor more."""
         before = time.perf_counter()
-        changed = self.frame()
+        try:
+            changed = self.frame()
+        except Exception as error:
+            if os.environ.get("VISUALQUANT_DEBUG"):
+                raise
+            fault = f"{type(error).__name__}: {error}"
+            self.workspace.say(f"This is a fault of visualquant itself: {fault}. Please report it.", error=True)
+            dpg.render_dearpygui_frame()
+            changed = False
         took = time.perf_counter() - before
         if not changed:
             # NOTE: Dear PyGui holds the interpreter's lock while it renders, which a software renderer does for long
@@ -408,7 +417,7 @@ class App:
         dpg.configure_item(self.search_side, label="in float" if workspace.search_side == "float" else "in quantized")
         if self.settings.details:
             width = self.settings.details * dpg.get_viewport_client_width()
-            self.detail_panel.show(workspace.pair, selection.group, look, width, workspace.walked)
+            self.detail_panel.show(workspace.pair, selection.group, look, width, workspace.walked, workspace.heat_map)
         self._fill_tables()
         self._tip()
 

@@ -11,7 +11,7 @@ from visualquant.core.alignment import SideName
 from visualquant.gui.look import CANVAS_PIXELS, Look
 from visualquant.viewmodel.camera import BOXES_FROM, READABLE, STRIP_PIXELS, Camera, strips, worst_by_piece
 from visualquant.viewmodel.colours import F64, Coloured, ink_on, palette, rgb
-from visualquant.viewmodel.pane import Picture
+from visualquant.viewmodel.pane import Picture, values_of_boxes
 from visualquant.viewmodel.sides import I64
 from visualquant.viewmodel.workspace import Workspace
 
@@ -209,7 +209,7 @@ class Canvas:
             table = palette(coloured, look.unmeasured)
             fills = table[picture.boxes.group]
             if workspace.options.closed_modules or workspace.options.plumbing:
-                for b, value in enumerate(self._badness(coloured).tolist()):
+                for b, value in enumerate(self._badness(picture, coloured).tolist()):
                     if coloured.categories:
                         continue
                     fills[b, :3] = look.unmeasured[:3] if np.isnan(value) else rgb(value)
@@ -220,8 +220,9 @@ class Canvas:
             self._palette, self._colours = fills, key
         return self._palette
 
-    def _badness(self, coloured: Coloured) -> F64:
-        return self.workspace.box_values(self.side, coloured.badness)
+    def _badness(self, picture: Picture, coloured: Coloured) -> F64:
+        assert self.workspace.pair is not None
+        return values_of_boxes(self.workspace.pair, self.side, picture, coloured.badness)
 
     def _kept(self, picture: Picture) -> Any:
         own = self.workspace.marked(self.side)
@@ -236,7 +237,7 @@ class Canvas:
         drawing = picture.drawing
         key = (picture, round(camera.scale, 12), coloured)
         if key != self._strip_key:
-            worst = worst_by_piece(drawing, self._badness(coloured))
+            worst = worst_by_piece(drawing, self._badness(picture, coloured))
             self._strips = [(s, _worst(worst[s.first : s.last + 1])) for s in strips(drawing, camera.scale)]
             self._strip_key = key
         least = STRIP_PIXELS / camera.scale / 2

@@ -10,7 +10,7 @@ import numpy as np
 
 from visualquant.gui.look import Look
 from visualquant.viewmodel import details
-from visualquant.viewmodel.opening import Walked
+from visualquant.viewmodel.opening import HeatMap, Walked
 from visualquant.viewmodel.sides import Pair
 
 MOST_CHARTS = 4
@@ -27,9 +27,17 @@ class DetailPanel:
         self._shown: tuple[Any, ...] = ()
         self._themes: dict[Any, Any] = {}
 
-    def show(self, pair: Pair | None, group: int | None, look: Look, width: float, walked: Walked | None) -> None:
+    def show(
+        self,
+        pair: Pair | None,
+        group: int | None,
+        look: Look,
+        width: float,
+        walked: Walked | None = None,
+        heat_map: HeatMap | None = None,
+    ) -> None:
         """The details of a group; a summary of the report without one."""
-        state = (pair, group, look.name, round(width / 20), walked)
+        state = (pair, group, look.name, round(width / 20), walked, heat_map)
         if state == self._shown:
             return
         self._shown = state
@@ -44,6 +52,8 @@ class DetailPanel:
         self._section(sections[0], look, wrap)
         if walked is not None and walked.group == group:
             self._walk(walked, look, wrap)
+        if heat_map is not None and heat_map.group == group:
+            self._map(heat_map, wrap)
         for weight, detail in details.weights_of(pair, group)[:MOST_CHARTS]:
             histogram, channels = details.histogram(weight, detail), details.channels(weight, detail)
             if histogram is not None:
@@ -142,6 +152,28 @@ class DetailPanel:
         top = float(max(chart.counts_float.max(), chart.counts_quant.max(), 1.0))
         dpg.set_axis_limits(y, 0.5, top * 3)
         dpg.fit_axis_data(x)
+
+    def _map(self, found: HeatMap, wrap: int) -> None:
+        counts, edges = found.map.counts, found.map.edges
+        title = f"Float values of {found.map.channels.size} channels, the worst on top"
+        plot, x, y = self._plot(title, wrap, 220, "value", "channels", log=False)
+        dpg.bind_colormap(plot, dpg.mvPlotColormap_Viridis)
+        heat = np.log1p(counts.astype(np.float64))
+        rows, columns = heat.shape
+        dpg.add_heat_series(
+            heat.ravel().tolist(),
+            rows=rows,
+            cols=columns,
+            scale_min=0.0,
+            scale_max=float(heat.max()) or 1.0,
+            bounds_min=(float(edges[0]), 0.0),
+            bounds_max=(float(edges[-1]), float(rows)),
+            format="",
+            parent=y,
+        )
+        dpg.configure_item(y, no_tick_labels=True)
+        dpg.fit_axis_data(x)
+        dpg.fit_axis_data(y)
 
     def _mark(self, plot: Any, at: float, name: str, colour: tuple[int, int, int, int]) -> None:
         del name

@@ -44,7 +44,7 @@ class Grid:
         if table is self._table:
             return
         self._table = table
-        self._column, self._descending, self._first = None, False, 0
+        self._column, self._descending, self._first, self._selected = None, False, 0, None
         dpg.set_value(self.filter, "")
         self._build()
         self.refresh()

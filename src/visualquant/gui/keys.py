@@ -52,7 +52,7 @@ def table() -> tuple[Key, ...]:
         Key(dpg.mvKey_Back, "Backspace", "leave", "leave the sub-graph"),
         Key(dpg.mvKey_C, "C", "next_metric", "colour by the next metric", argument="1"),
         Key(dpg.mvKey_C, "Shift+C", "next_metric", "colour by the metric before", shift=True, argument="-1"),
-        Key(dpg.mvKey_W, "W", "walk_through", "one number of the selected weight through its quantizer"),
+        Key(dpg.mvKey_W, "W", "walk_through", "look into the selected weight: one number, all channels"),
         Key(dpg.mvKey_L, "L", "toggle_linked", "linked pan and zoom on or off"),
         Key(dpg.mvKey_D, "D", "toggle_dim", "fade what is unrelated, or not"),
         Key(dpg.mvKey_S, "S", "swap", "swap the panes"),

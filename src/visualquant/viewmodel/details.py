@@ -13,6 +13,7 @@ from visualquant.viewmodel.colours import F64, node_times, real
 from visualquant.viewmodel.sides import SIDES, Pair
 from visualquant.viewmodel.tables import show, title
 
+LEAST_ELEMENTS = 2
 Lines = tuple[tuple[str, str], ...]
 
 
@@ -96,9 +97,9 @@ def weights_of(pair: Pair, group: int) -> list[tuple[WeightRow, WeightDetail | N
     ]
 
 
-def quantized_weight(pair: Pair, group: int) -> str | None:
+def quantized_weight(pair: Pair, group: int) -> tuple[WeightRow, WeightDetail | None] | None:
     """The stored weight of a group; None where it has none."""
-    return next((w.value for w, _ in weights_of(pair, group) if w.role == "weight"), None)
+    return next((found for found in weights_of(pair, group) if found[0].role == "weight"), None)
 
 
 def describe(pair: Pair, group: int) -> tuple[Section, ...]:
@@ -208,6 +209,8 @@ def histogram(weight: WeightRow, detail: WeightDetail | None) -> HistogramChart 
     if detail is None or detail.edges is None or detail.counts_float is None or detail.counts_quant is None:
         return None
     edges = detail.edges
+    if weight.elements < LEAST_ELEMENTS:
+        return None
     if not np.isfinite(edges).all():
         inside = np.isfinite(edges[:-1]) & np.isfinite(edges[1:])
     else:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from visualquant.core.report import Report
+from visualquant.core.report import Report, WeightRow
 from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
 from visualquant.viewmodel.colours import METRICS, Coloured, MetricName, colour_by
+from visualquant.viewmodel.details import ChannelChart
 from visualquant.viewmodel.sides import Pair, read_pair
 from visualquant.viewmodel.tables import Table
 
+if TYPE_CHECKING:
+    from visualquant.session.channel_map import ChannelMap
+
+MOST_CHANNELS = 128
 Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
 """Makes or reads a report; gets a way to say progress and a question whether to stop."""
 
@@ -63,6 +69,28 @@ def walk_number(group: int, files: tuple[Path, ...], value: str) -> Walked:
     walk = explain_value(files[0], files[1], value)
     place = ", ".join(map(str, walk.index))
     return Walked(group, f"{value}[{place}], the element with the largest error", tuple(stations(walk)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Channel × bin of the weight of a group, the worst channel on top."""
+
+    group: int
+    map: ChannelMap
+
+
+def map_channels(
+    group: int, files: tuple[Path, ...], weight: WeightRow, chart: ChannelChart, cancel: Callable[[], bool]
+) -> HeatMap:
+    """The values of the worst channels of a weight.
+
+    Raises:
+        VisualQuantError: the files can't be read, or hold no such weight; or `cancel` said so.
+    """
+    from visualquant.session.channel_map import channel_map
+
+    worst = chart.channel[:MOST_CHANNELS]
+    return HeatMap(group, channel_map(files[0], files[1], weight.value, weight.channel_axis or 0, worst, cancel))
 
 
 def keep(report: Report, path: Path) -> Message:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from visualquant.core.alignment import SideName
 from visualquant.layout.drawing import F64, Drawing
 from visualquant.layout.layered import layout
+from visualquant.viewmodel import tables
 from visualquant.viewmodel.boxes import Boxes, ViewOptions, make_boxes, relatives
 from visualquant.viewmodel.camera import READABLE, Camera, Index, fitted
 from visualquant.viewmodel.colours import Coloured
@@ -109,6 +110,20 @@ def describe_box(pair: Pair, side: SideName, picture: Picture, box: int, coloure
         lines.append(f"{coloured.metric.title}: {shown}")
         lines.append(pair.why_alone(group) or f"match: {pair.groups[group].kind}")
     return "\n".join(x for x in lines if x)
+
+
+def selection_words(pair: Pair, group: int, hidden: bool | None, options: ViewOptions) -> str:
+    """What the status bar says of a selected group; `hidden`: its counterpart has no box, None: not drawn yet."""
+    row, name = pair.groups[group], tables.title(pair, group)
+    reason = pair.why_alone(group)
+    if reason:
+        return f"{name}: {reason}"
+    if hidden is None:
+        return f"{name}: the other side is still being drawn."
+    if hidden:
+        where = "in another sub-graph" if options.plumbing else "hidden plumbing, P shows it"
+        return f"{name}: its counterpart is {where}."
+    return f"{name}: {row.kind}, confidence {float(row.confidence):.2f}"
 
 
 class Pane:

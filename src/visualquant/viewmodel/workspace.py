@@ -11,11 +11,29 @@ from visualquant.core.alignment import SideName
 from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
 from visualquant.viewmodel.boxes import ViewOptions
+from visualquant.viewmodel.camera import READABLE
 from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName, colour_by
-from visualquant.viewmodel.details import quantized_weight
+from visualquant.viewmodel.details import channels, quantized_weight
 from visualquant.viewmodel.history import History, Selection, View
-from visualquant.viewmodel.opening import Job, Message, Opened, Walked, keep, prepare, walk_number
-from visualquant.viewmodel.pane import Pane, Picture, boxes_of_group, describe_box, make_picture, values_of_boxes
+from visualquant.viewmodel.opening import (
+    HeatMap,
+    Job,
+    Message,
+    Opened,
+    Walked,
+    keep,
+    map_channels,
+    prepare,
+    walk_number,
+)
+from visualquant.viewmodel.pane import (
+    Pane,
+    Picture,
+    boxes_of_group,
+    describe_box,
+    make_picture,
+    selection_words,
+)
 from visualquant.viewmodel.requests import Requests
 from visualquant.viewmodel.search import Hits, search
 from visualquant.viewmodel.sides import I64, SIDES, Pair, other
@@ -55,6 +73,7 @@ class Workspace:
         self.run: str | None = None
         self._coloured: dict[tuple[MetricName, str | None], Coloured] = {}
         self.walked: Walked | None = None
+        self.heat_map: HeatMap | None = None
         self._tables: dict[str, Table] = {}
         self._wanted: Selection | None = None
 
@@ -73,7 +92,7 @@ class Workspace:
         self.pair, self.source = pair, source
         self._coloured = {(name, None): c for name, c in opened.coloured.items()}
         self._tables = {"layers": opened.layers}
-        self.run, self.walked = None, None
+        self.run, self.walked, self.heat_map = None, None, None
         self.hits = Hits(())
         self.hovered = None
         if not again:
@@ -128,6 +147,8 @@ class Workspace:
             elif isinstance(done.value, Walked):
                 self.walked = done.value
                 self.say(done.value.title)
+            elif isinstance(done.value, HeatMap):
+                self.heat_map = done.value
             elif isinstance(done.value, Message):
                 self.message = done.value
             self.changed()
@@ -252,26 +273,13 @@ class Workspace:
             if selection.node is not None:
                 self.say("This node belongs to no group of the alignment.")
             return
-        if reveal_own and not self._in_view(selection.side):
+        readable = self.panes[selection.side].camera.scale >= READABLE
+        if reveal_own and not (readable and self._in_view(selection.side)):
             self._reveal(selection.side)
         far = other(selection.side)
         self._reveal(far, beside=selection.side)
-        group = selection.group
-        row = self.pair.groups[group]
-        reason = self.pair.why_alone(group)
-        if reason:
-            self.say(f"{tables.title(self.pair, group)}: {reason}")
-        elif self.panes[far].picture is None:
-            self.say("The other side is still being drawn.")
-        elif not self.marked(far).size:
-            hint = (
-                "It is in another sub-graph."
-                if self.options.plumbing
-                else "Its counterpart is hidden plumbing: P shows it."
-            )
-            self.say(hint)
-        else:
-            self.say(f"{tables.title(self.pair, group)}: {row.kind}, confidence {float(row.confidence):.2f}")
+        hidden = None if self.panes[far].picture is None else not self.marked(far).size
+        self.say(selection_words(self.pair, selection.group, hidden, self.options))
 
     def _in_view(self, side: SideName) -> bool:
         own = self.marked(side)
@@ -519,13 +527,6 @@ class Workspace:
             self.say(f"{title} is not in this report: {'run it with --data' if name != 'bits' else 'no weights'}.")
         self.changed()
 
-    def box_values(self, side: SideName, of: F64) -> F64:
-        """Values of groups as values of boxes; a module has the worst of its groups."""
-        picture = self.panes[side].picture
-        if self.pair is None or picture is None:
-            return np.zeros(0)
-        return values_of_boxes(self.pair, side, picture, of)
-
     # search
 
     def search(self, query: str, side: SideName | None = None) -> None:
@@ -574,16 +575,19 @@ class Workspace:
         return self._tables[name]
 
     def walk_through(self, files: tuple[Path, ...]) -> None:
-        """Walks the worst number of the selected weight through its quantizer; that needs both model files."""
+        """Looks into the selected weight: one number through its quantizer, and a map of its channels."""
         group = self.selection.group
-        value = None if self.pair is None or group is None else quantized_weight(self.pair, group)
-        if group is None or value is None:
+        found = None if self.pair is None or group is None else quantized_weight(self.pair, group)
+        if group is None or found is None:
             self.say("Select a layer with a quantized weight first.")
         elif len(files) != 2:
             self.say("No number can be walked through: an archive holds no weights, open the two models.")
         else:
-            self.say(f"Walking a number of {value} through its quantizer …")
-            self.requests.submit("walk", lambda _task: walk_number(group, files, value))
+            weight, chart = found[0], channels(*found)
+            self.say(f"Walking a number of {weight.value} through its quantizer …")
+            self.requests.submit("walk", lambda _task: walk_number(group, files, weight.value))
+            if chart is not None and weight.channel_axis is not None:
+                self.requests.submit("map", lambda task: map_channels(group, files, weight, chart, task.cancelled))
 
     # keeping
 
