@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,28 @@ def test_watch_and_settings(display: str, archive: Path, tmp_path: Path) -> None
     os.utime(other)
     play(display, tmp_path, "watch", "1280x800", copy, other)
     play(display, tmp_path, "again", "1280x800", copy)
+
+
+def test_the_command_itself(display: str, archive: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"DISPLAY": display, "VISUALQUANT_CONFIG": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-m", "visualquant", "gui", str(archive)]
+    window = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        xdotool = ["xdotool", "search", "--sync", "--name", "visualquant"]
+        subprocess.run(xdotool, env=environment, check=True, timeout=60, capture_output=True)
+        subprocess.run(["xdotool", "mousemove", "300", "300"], env=environment, check=True, timeout=10)
+        for _ in range(40):  # until the window has started to listen
+            subprocess.run(["xdotool", "keydown", "ctrl", "keydown", "q"], env=environment, check=True, timeout=10)
+            time.sleep(0.5)
+            subprocess.run(["xdotool", "keyup", "q", "keyup", "ctrl"], env=environment, check=True, timeout=10)
+            if window.poll() is not None:
+                break
+        out, errors = window.communicate(timeout=30)
+    finally:
+        window.kill()
+        window.wait(10)
+    assert window.returncode == 0 and not out and not errors, errors
+    assert str(archive) in (tmp_path / "window.json").read_text()
 
 
 @pytest.mark.parametrize("name", [None, ":987"])

@@ -88,7 +88,8 @@ class DetailPanel:
                 dpg.add_table_column()
             for name, number, words in walked.stations:
                 with dpg.table_row():
-                    dpg.add_text(name, color=look.faint)
+                    # NOTE: the font has no combining circumflex
+                    dpg.add_text(name.replace("x\u0302", "dequantized"), color=look.faint)
                     with dpg.group():
                         dpg.add_text(number)
                         if words:
