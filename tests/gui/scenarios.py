@@ -39,8 +39,8 @@ def pair(size: str, left: str, right: str, folder: str) -> None:
     group = workspace.selection.group
     hand.key("w")
     hand.settle()
-    assert workspace.walked is not None and "scale" in [name for name, _, _ in workspace.walked.stations]
-    assert workspace.heat_map is not None and workspace.heat_map.map.counts.sum() > 0
+    assert workspace.extras.walked is not None and workspace.extras.walked.stations[1][0] == "scale"
+    assert workspace.extras.heat_map is not None and workspace.extras.heat_map.map.counts.sum() > 0
     dpg.set_y_scroll(hand.app.details_window, 420 * hand.app.scale)
     hand.frames(4)
     hand.picture(SCREENS / f"walk-{size}.png")
@@ -192,6 +192,23 @@ def names(size: str, folder: str) -> None:
     hand.app.open((Path(folder) / "gone.vqz",))
     hand.frames(3)
     assert "does not exist" in hand.app.workspace.message.text
+    hand.app.stop()
+
+
+def flipped(size: str, left: str, right: str, data: str) -> None:
+    """A row of the table of flipped samples shows the sample."""
+    hand = Hand(app((Path(left), Path(right)), size, data=data))
+    hand.settle()
+    workspace = hand.app.workspace
+    assert workspace.pair is not None and workspace.table("flipped").rows, workspace.message.text
+    hand.app.show_tab("flipped")
+    hand.frames(6)
+    hand.click(80 * hand.app.scale, hand.app.tables_top() + 85 * hand.app.scale)
+    hand.settle()
+    assert workspace.extras.sample is not None and workspace.extras.sample.pixels.shape[2] == 3
+    hand.picture(SCREENS / f"flipped-{size}.png")
+    hand.app.show_tab("drift")
+    hand.frames(6)
     hand.app.stop()
 
 

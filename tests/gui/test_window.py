@@ -80,6 +80,11 @@ def test_names_in_other_scripts_and_errors(display: str, tmp_path: Path) -> None
     play(display, tmp_path, "names", "1280x800", tmp_path)
 
 
+def test_flipped_samples_are_shown(display: str, corpus: Path, tmp_path: Path) -> None:
+    folder, data = corpus / "digits_resnet", corpus / "data" / "digits.npz"
+    play(display, tmp_path, "flipped", "1280x800", folder / "fp32.onnx", folder / "nncf_int8_perf.onnx", data)
+
+
 def test_watch_and_settings(display: str, archive: Path, tmp_path: Path) -> None:
     copy, other = tmp_path / "a.vqz", tmp_path / "b.vqz"
     for path in (copy, other):

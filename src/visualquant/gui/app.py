@@ -313,9 +313,10 @@ class App:
                 self.drift = DriftPlot(dpg.add_group(), self.workspace.select_group)
 
     def _row_picked(self, group: int, row: int) -> None:
-        del row
         if group >= 0:
             self.workspace.select_group(group)
+        elif self.active_grid() is self.grids["flipped"]:
+            self.workspace.show_sample(row, self.data)
 
     def bind_theme(self) -> None:
         """Colours and fonts of the present theme."""
@@ -417,7 +418,7 @@ class App:
         dpg.configure_item(self.search_side, label="in float" if workspace.search_side == "float" else "in quantized")
         if self.settings.details:
             width = self.settings.details * dpg.get_viewport_client_width()
-            self.detail_panel.show(workspace.pair, selection.group, look, width, workspace.walked, workspace.heat_map)
+            self.detail_panel.show(workspace.pair, selection.group, look, width, workspace.extras)
         self._fill_tables()
         self._tip()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from visualquant.gui.look import Look
 from visualquant.viewmodel import details
-from visualquant.viewmodel.opening import HeatMap, Walked
+from visualquant.viewmodel.opening import Extras, HeatMap, SamplePicture, Walked
 from visualquant.viewmodel.sides import Pair
 
 MOST_CHARTS = 4
@@ -26,18 +26,11 @@ class DetailPanel:
         self.parent, self.scale = parent, scale
         self._shown: tuple[Any, ...] = ()
         self._themes: dict[Any, Any] = {}
+        self._texture: Any = None
 
-    def show(
-        self,
-        pair: Pair | None,
-        group: int | None,
-        look: Look,
-        width: float,
-        walked: Walked | None = None,
-        heat_map: HeatMap | None = None,
-    ) -> None:
+    def show(self, pair: Pair | None, group: int | None, look: Look, width: float, extras: Extras) -> None:
         """The details of a group; a summary of the report without one."""
-        state = (pair, group, look.name, round(width / 20), walked, heat_map)
+        state = (pair, group, look.name, round(width / 20), extras)
         if state == self._shown:
             return
         self._shown = state
@@ -46,14 +39,16 @@ class DetailPanel:
         if pair is None:
             return
         if group is None:
+            if extras.sample is not None:
+                self._sample(extras.sample, wrap)
             self._summary(pair, look, wrap)
             return
         sections = details.describe(pair, group)
         self._section(sections[0], look, wrap)
-        if walked is not None and walked.group == group:
-            self._walk(walked, look, wrap)
-        if heat_map is not None and heat_map.group == group:
-            self._map(heat_map, wrap)
+        if extras.walked is not None and extras.walked.group == group:
+            self._walk(extras.walked, look, wrap)
+        if extras.heat_map is not None and extras.heat_map.group == group:
+            self._map(extras.heat_map, wrap)
         for weight, detail in details.weights_of(pair, group)[:MOST_CHARTS]:
             histogram, channels = details.histogram(weight, detail), details.channels(weight, detail)
             if histogram is not None:
@@ -94,6 +89,18 @@ class DetailPanel:
                         dpg.add_text(number)
                         if words:
                             dpg.add_text(words, color=look.faint, wrap=int(wrap * 0.62))
+
+    def _sample(self, sample: SamplePicture, wrap: int) -> None:
+        height, width, _ = sample.pixels.shape
+        texture = np.concatenate([sample.pixels, np.ones((height, width, 1), np.float32)], axis=2)
+        with dpg.texture_registry():
+            made = dpg.add_static_texture(width, height, texture.ravel().tolist())
+        if self._texture is not None:
+            dpg.delete_item(self._texture)
+        self._texture = made
+        shown = min(wrap, int(240 * self.scale))
+        dpg.add_text(f"Sample {sample.sample}", parent=self.parent)
+        dpg.add_image(made, width=shown, height=max(int(shown * height / width), 1), parent=self.parent)
 
     def _summary(self, pair: Pair, look: Look, wrap: int) -> None:
         report = pair.report

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from visualquant.core.report import Report, WeightRow
 from visualquant.errors import UsageError
 from visualquant.viewmodel import tables
@@ -17,6 +20,7 @@ from visualquant.viewmodel.tables import Table
 
 if TYPE_CHECKING:
     from visualquant.session.channel_map import ChannelMap
+    from visualquant.session.with_data import DataOptions
 
 MOST_CHANNELS = 128
 Job = Callable[[Callable[[str, int, int], None], Callable[[], bool]], Report]
@@ -91,6 +95,43 @@ def map_channels(
 
     worst = chart.channel[:MOST_CHANNELS]
     return HeatMap(group, channel_map(files[0], files[1], weight.value, weight.channel_axis or 0, worst, cancel))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SamplePicture:
+    """A sample of the user's data; pixels are float32 [H, W, 3] in 0..1."""
+
+    sample: int
+    pixels: npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Extras:
+    """What the user asked to look into; each stays until the next of its kind."""
+
+    walked: Walked | None = None
+    heat_map: HeatMap | None = None
+    sample: SamplePicture | None = None
+
+    def title(self, name: str) -> str:
+        """What the status bar says when one of them has come."""
+        if name == "walked" and self.walked is not None:
+            return self.walked.title
+        if name == "sample" and self.sample is not None:
+            return f"Sample {self.sample.sample} as a picture"
+        return "" if self.heat_map is None else f"{self.heat_map.map.value}: {self.heat_map.map.channels.size} channels"
+
+
+def picture_of(data: DataOptions | str, pair: Pair, sample: int) -> SamplePicture:
+    """One sample as a picture.
+
+    Raises:
+        VisualQuantError: the data can't be read, or the sample is no picture.
+    """
+    from visualquant.session.sample_picture import sample_picture
+
+    inputs = [v for v, row in pair.report.values["float"].items() if row.role == "input"]
+    return SamplePicture(sample, sample_picture(data, inputs, sample))
 
 
 def keep(report: Report, path: Path) -> Message:

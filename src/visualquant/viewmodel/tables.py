@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from visualquant.viewmodel.colours import F64, MetricName, node_times, real
 from visualquant.viewmodel.sides import Pair
@@ -185,3 +185,12 @@ def operator(pair: Pair, group: int) -> str:
             return "+".join(own[:4]) + ("…" if len(own) > 4 else "")
     own = [s.nodes[m].op_type for s in pair.sides.values() for m in pair.members[s.name][group].tolist()]
     return "+".join(own[:4])
+
+
+MAKERS: Mapping[str, Callable[[Pair], Table]] = {
+    "findings": findings,
+    "fusions": fusions,
+    "flipped": flipped,
+    "alignment": alignment,
+    "devices": devices,
+}

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from visualquant.core.alignment import SideName
 from visualquant.errors import UsageError
-from visualquant.viewmodel import tables
+from visualquant.viewmodel import opening, tables
 from visualquant.viewmodel.boxes import ViewOptions
 from visualquant.viewmodel.camera import READABLE
 from visualquant.viewmodel.colours import F64, METRICS, Coloured, MetricName, colour_by
 from visualquant.viewmodel.details import channels, quantized_weight
 from visualquant.viewmodel.history import History, Selection, View
-from visualquant.viewmodel.opening import (
-    HeatMap,
-    Job,
-    Message,
-    Opened,
-    Walked,
-    keep,
-    map_channels,
-    prepare,
-    walk_number,
-)
+from visualquant.viewmodel.opening import Extras, Job, Message, Opened, keep, prepare
 from visualquant.viewmodel.pane import (
     Pane,
     Picture,
@@ -38,6 +29,9 @@ from visualquant.viewmodel.requests import Requests
 from visualquant.viewmodel.search import Hits, search
 from visualquant.viewmodel.sides import I64, SIDES, Pair, other
 from visualquant.viewmodel.tables import Table
+
+if TYPE_CHECKING:
+    from visualquant.session.with_data import DataOptions
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -72,8 +66,7 @@ class Workspace:
         self._views: dict[int, View] = {}
         self.run: str | None = None
         self._coloured: dict[tuple[MetricName, str | None], Coloured] = {}
-        self.walked: Walked | None = None
-        self.heat_map: HeatMap | None = None
+        self.extras = Extras()
         self._tables: dict[str, Table] = {}
         self._wanted: Selection | None = None
 
@@ -92,7 +85,7 @@ class Workspace:
         self.pair, self.source = pair, source
         self._coloured = {(name, None): c for name, c in opened.coloured.items()}
         self._tables = {"layers": opened.layers}
-        self.run, self.walked, self.heat_map = None, None, None
+        self.run, self.extras = None, Extras()
         self.hits = Hits(())
         self.hovered = None
         if not again:
@@ -144,11 +137,9 @@ class Workspace:
                 self.take(done.value)
             elif isinstance(done.value, Picture) and isinstance(done.slot, tuple):
                 self._take_picture(done.slot[1], done.value)
-            elif isinstance(done.value, Walked):
-                self.walked = done.value
-                self.say(done.value.title)
-            elif isinstance(done.value, HeatMap):
-                self.heat_map = done.value
+            elif done.slot in ("walked", "heat_map", "sample"):
+                self.extras = dataclasses.replace(self.extras, **{str(done.slot): done.value})
+                self.say(self.extras.title(str(done.slot)))
             elif isinstance(done.value, Message):
                 self.message = done.value
             self.changed()
@@ -564,14 +555,7 @@ class Workspace:
         """A table, made once."""
         assert self.pair is not None
         if name not in self._tables:
-            makers = {
-                "findings": tables.findings,
-                "fusions": tables.fusions,
-                "flipped": tables.flipped,
-                "alignment": tables.alignment,
-                "devices": tables.devices,
-            }
-            self._tables[name] = makers[name](self.pair)
+            self._tables[name] = tables.MAKERS[name](self.pair)
         return self._tables[name]
 
     def walk_through(self, files: tuple[Path, ...]) -> None:
@@ -585,9 +569,22 @@ class Workspace:
         else:
             weight, chart = found[0], channels(*found)
             self.say(f"Walking a number of {weight.value} through its quantizer …")
-            self.requests.submit("walk", lambda _task: walk_number(group, files, weight.value))
+            self.requests.submit("walked", lambda _task: opening.walk_number(group, files, weight.value))
             if chart is not None and weight.channel_axis is not None:
-                self.requests.submit("map", lambda task: map_channels(group, files, weight, chart, task.cancelled))
+                self.requests.submit(
+                    "heat_map", lambda task: opening.map_channels(group, files, weight, chart, task.cancelled)
+                )
+
+    def show_sample(self, row: int, data: DataOptions | str | None) -> None:
+        """The input of a flipped sample as a picture; that needs the data."""
+        if self.pair is None:
+            return
+        self.clear()
+        if data is None:
+            self.say("An archive holds no samples: open the two models with --data to see this one.")
+            return
+        pair, sample = self.pair, int(self.table("flipped").rows[row][0])
+        self.requests.submit("sample", lambda _task: opening.picture_of(data, pair, sample))
 
     # keeping
 
