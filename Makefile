@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 # Debian packages that tests use; installed by `make test` when root, otherwise named.
-SYSTEM_PACKAGES := openssl openssh-client openssh-server qemu-user-static
+SYSTEM_PACKAGES := openssl openssh-client openssh-server qemu-user-static xvfb xdotool libgl1 libgl1-mesa-dri
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-device test-lowest lint format bench proto clean system-packages

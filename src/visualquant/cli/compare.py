@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from visualquant.cli.data_options import data_options, options_of
-from visualquant.cli.device_options import access_options, take_access
+from visualquant.cli.device_options import device_options, devices_of
 from visualquant.core.report import Report
 from visualquant.errors import UsageError
-
-if TYPE_CHECKING:
-    from visualquant.session.devices import DeviceOptions
 
 PARTIAL = 4
 
@@ -32,10 +29,7 @@ PARTIAL = 4
 @click.option("--map", "pins", type=click.Path(path_type=Path), help="JSON that fixes or forbids ties (see align).")
 @click.option("--encodings", type=click.Path(path_type=Path), help="AIMET encodings that belong to QUANT.")
 @data_options
-@click.option("--device", "device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable.")
-@click.option("--provider", metavar="NAME", help="Execution provider on the devices, e.g. XnnpackExecutionProvider.")
-@click.option("--fresh", is_flag=True, help="Do not go on from samples that an interrupted run on a device finished.")
-@access_options
+@device_options
 @click.option("--threads", type=click.IntRange(1), help="Threads of the kernels (default: all cores).")
 def command(
     float_model: Path,
@@ -71,7 +65,7 @@ def command(
     for path in (json_path, save):
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
             raise UsageError(f"The folder of {str(path)!r} does not exist.")
-    devices = _devices(given)
+    devices = devices_of(given)
     data = options_of(given)
     if (pins is not None or encodings is not None) and len(quant_models) > 1:
         raise UsageError("--map and --encodings belong to one pair: name one QUANT file.")
@@ -109,22 +103,6 @@ def command(
 
         render(report, top=top, fusions=fusions)
     return PARTIAL if report.status == "partial" else _gate(report, fail_below_sqnr)
-
-
-def _devices(given: dict[str, Any]) -> DeviceOptions | None:
-    """Where the quantized model runs; the options are removed. None for this host alone."""
-    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
-    provider = given.pop("provider")
-    if provider is not None and not where:
-        raise UsageError("--provider needs --device.")
-    if not where:
-        return None
-    if given["data"] is None:
-        raise UsageError("--device needs --data: samples to run there and here.")
-    from visualquant.session.devices import DeviceOptions, spool_folder
-
-    addresses = tuple(access(w) for w in where)
-    return DeviceOptions(addresses, None if fresh else spool_folder(), provider or "CPUExecutionProvider")
 
 
 def _gate(report: Report, fail_below_sqnr: float | None) -> int:

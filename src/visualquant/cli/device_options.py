@@ -13,6 +13,7 @@ from visualquant.errors import UsageError
 
 if TYPE_CHECKING:
     from visualquant.runtime.connect import Access
+    from visualquant.session.devices import DeviceOptions
 
 _NAMES = ("token_file", "tls_ca", "tls_cert", "tls_key", "tls_fingerprint", "insecure", "agent_port")
 _FILE = click.Path(path_type=Path)
@@ -68,3 +69,31 @@ def _first_token(path: Path) -> str:
     if not tokens:
         raise UsageError(f"The token file {path.name!r} holds no token.")
     return tokens[0]
+
+
+def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of commands that run a model on devices; `devices_of` takes them out."""
+    command = access_options(command)
+    for option in (
+        click.option("--fresh", is_flag=True, help="Do not go on from what an interrupted run on a device finished."),
+        click.option("--provider", metavar="NAME", help="Provider on the devices, e.g. XnnpackExecutionProvider."),
+        click.option("--device", multiple=True, metavar="WHERE", help="HOST:PORT or ssh://USER@BOARD; repeatable."),
+    ):
+        command = option(command)
+    return command
+
+
+def devices_of(given: dict[str, Any]) -> DeviceOptions | None:
+    """Where the quantized model runs; the options are removed. None for this host alone."""
+    access, where, fresh = take_access(given), given.pop("device"), given.pop("fresh")
+    provider = given.pop("provider")
+    if provider is not None and not where:
+        raise UsageError("--provider needs --device.")
+    if not where:
+        return None
+    if given["data"] is None:
+        raise UsageError("--device needs --data: samples to run there and here.")
+    from visualquant.session.devices import DeviceOptions, spool_folder
+
+    addresses = tuple(access(w) for w in where)
+    return DeviceOptions(addresses, None if fresh else spool_folder(), provider or "CPUExecutionProvider")

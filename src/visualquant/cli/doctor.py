@@ -10,7 +10,19 @@ from importlib import metadata
 
 import click
 
-PACKAGES = ("numpy", "numba", "onnx", "onnxruntime", "grpcio", "protobuf", "ml_dtypes", "msgspec", "rich", "click")
+PACKAGES = (
+    "numpy",
+    "numba",
+    "onnx",
+    "onnxruntime",
+    "grpcio",
+    "protobuf",
+    "ml_dtypes",
+    "msgspec",
+    "rich",
+    "click",
+    "dearpygui",
+)
 
 
 @click.command(name="doctor")
@@ -28,10 +40,26 @@ def command() -> int:
     lines.append(_kernels())
     lines += _readers()
     encoding = (sys.stdout.encoding or "ascii").lower()
+    lines.append(_window())
     lines.append((True, "terminal", f"{encoding}, {'colour' if sys.stdout.isatty() else 'plain'}"))
     for good, name, text in lines:
         click.echo(f"{'ok ' if good else 'BAD'} {name:<24}{text}")
     return 0 if all(good for good, _, _ in lines) else 2
+
+
+def _window() -> tuple[bool, str, str]:
+    """Whether a window can be opened, and by which renderer; no window is no fault of the installation."""
+    from visualquant.errors import UsageError
+    from visualquant.gui.display import is_software, probe_renderer, require_display
+
+    try:
+        require_display()
+    except UsageError as error:
+        return True, "window", str(error).split(", so ")[0]
+    renderer = probe_renderer()
+    if not renderer:
+        return False, "window", "Dear PyGui can't open one here: update the graphics driver (OpenGL 3)"
+    return True, "window", renderer + (": software renderer, slow" if is_software(renderer) else "")
 
 
 def _kernels() -> tuple[bool, str, str]:

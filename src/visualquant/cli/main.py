@@ -15,6 +15,7 @@ from visualquant.errors import CancelledError, VisualQuantError
 # Name, module, and the line that `--help` shows: known without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("visualquant.cli.compare", "Compare a float model with its quantized counterpart."),
+    "gui": ("visualquant.cli.gui", "Show both graphs, linked, in a window; or a saved .vqz."),
     "inspect": ("visualquant.cli.inspect", "Say what is in one model: schemes, storage, what stays in float."),
     "align": ("visualquant.cli.align", "Write the alignment of two models as a pins file to correct."),
     "diff": ("visualquant.cli.diff", "Encodings of two quantized files of one network, side by side."),

@@ -62,3 +62,30 @@ class Walk:
     def is_clipped(self) -> bool:
         """True where the rounded value lies beyond the codes."""
         return self.limits is not None and self.shifted is not None and self.shifted != self.expected
+
+
+def stations(walk: Walk) -> list[tuple[str, str, str]]:
+    """The stations as (name, number, what happens there), for any face."""
+    rows = [
+        ("x", f"{walk.x:.9g}", "the float model's number"),
+        ("scale", f"{walk.scale:.9g}", "the step between two codes" if walk.limits else ""),
+        ("x / scale", f"{walk.divided:.9g}", "in steps" if walk.limits else ""),
+    ]
+    if walk.rounded is not None and walk.shifted is not None and walk.limits is not None:
+        rows.append(("rounded", f"{walk.rounded:.9g}", "half to even"))
+        rows.append(("+ zero_point", f"{walk.shifted:.9g}", f"zero_point is {walk.zero_point:g}"))
+        low, high = walk.limits
+        words = f"codes reach from {low} to {high}" + ("; the number lies beyond" if walk.is_clipped else "")
+        rows.append(("clipped", f"{walk.expected:.9g}", words))
+    if walk.code is not None:
+        other = walk.expected is not None and walk.code != walk.expected
+        words = "another one: not rounded to the nearest, or other weights" if other else ""
+        rows.append(("code in the file", f"{walk.code:.9g}", words))
+    formula = "(code − zero_point)·scale" if walk.limits else "what the code stands for, times scale"
+    rows.append(("x̂", f"{walk.dequantized:.9g}", formula))
+    steps = walk.error_in_steps
+    size = "" if steps is None or walk.limits is None else f"{steps:.3g} steps"
+    if size:
+        size += ": rounding only" if steps is not None and steps <= 0.5 + 1e-3 else ": more than rounding (at most 0.5)"
+    rows.append(("error x − x̂", f"{walk.error:.9g}", size))
+    return rows

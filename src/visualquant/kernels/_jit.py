@@ -150,6 +150,11 @@ class Kernel:
             self._prepare(args)
         return self._function(*args)
 
+    def interpreted(self, *args: Any) -> Any:
+        """Run it as plain Python, compiled or not: for work too small to wait for a compiler."""
+        function = self._function if not JIT else self._function.py_func
+        return function(*args)
+
     def prepare(self) -> None:
         """Compile or load every signature now."""
         for signature in tuple(self._missing):

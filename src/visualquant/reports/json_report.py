@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from visualquant.core.report import SCHEMA_VERSION, Inspection, Report
+from visualquant.core.report import SCHEMA_VERSION, GroupRow, Inspection, NodeRow, Report, ValueRow
 from visualquant.errors import InputError
 
+Row = TypeVar("Row")
 SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
 # Keys below which the texts "inf", "-inf" and "nan" stand for numbers.
 _NUMERIC = frozenset(
@@ -20,6 +22,9 @@ _NUMERIC = frozenset(
     | {"sqnr_db_median", "sqnr_db_worst", "output_sqnr_db", "cumulative", "isolated", "range_float", "range_quant"}
     | {"float_margin", "quant_margin", "by_class", "by_group"}
 )
+# The bulk of a large report, without such texts. Converted in parts: one call would stop every other thread.
+_BULK = ("nodes", "values", "alignment")
+_PART = 2000
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -44,9 +49,30 @@ def from_plain(plain: Mapping[str, Any]) -> Report:
             f"The report has schema version {version!r}; this visualquant reads up to {SCHEMA_VERSION}. Update it."
         )
     try:
-        return msgspec.convert(_revive(plain, False), Report)
+        revived = {k: _revive(v, k in _NUMERIC) for k, v in plain.items() if k not in ("details", *_BULK)}
+        small = msgspec.convert(revived | {"nodes": {}, "values": {}, "alignment": ()}, Report)
+        return dataclasses.replace(
+            small,
+            nodes={side: _rows(rows, NodeRow) for side, rows in plain["nodes"].items()},
+            values={
+                side: dict(zip(rows, _rows(list(rows.values()), ValueRow), strict=True))
+                for side, rows in plain["values"].items()
+            },
+            alignment=_rows(plain["alignment"], GroupRow),
+        )
+    except (KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"The report is damaged: {error!r}.") from error
     except msgspec.ValidationError as error:
         raise InputError(f"The report is damaged: {error}.") from error
+
+
+def _rows(plain: Any, kind: type[Row]) -> tuple[Row, ...]:
+    if not isinstance(plain, list | tuple):
+        raise TypeError(f"a list of {kind.__name__} was expected")
+    found: list[Row] = []
+    for k in range(0, len(plain), _PART):
+        found += msgspec.convert(plain[k : k + _PART], list[kind])  # type: ignore[valid-type]
+    return tuple(found)
 
 
 def dumps(report: Report) -> str:

@@ -22,6 +22,7 @@ from visualquant.session.archive_columns import (
     pack_groups,
     pack_nodes,
     pack_values,
+    read_json,
     unpack_details,
     unpack_groups,
     unpack_nodes,
@@ -85,7 +86,7 @@ def load(path: Path | str) -> Report:
     try:
         with zipfile.ZipFile(path) as archive:
             members = _checked(archive, path.name)
-            plain = json.loads(members["report.json"])
+            plain = read_json(members["report.json"])
             plain["nodes"] = {s: unpack_nodes(members, f"graph/{s}") for s in _sides(members)}
             plain["values"] = {s: unpack_values(members, f"graph/{s}") for s in _sides(members)}
             plain["alignment"] = unpack_groups(members, "align")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +34,14 @@ def read_text_column(data: bytes) -> list[str]:
         return []
     texts = data[:-1].decode("utf-8", "surrogatepass").split("\0")
     return [_ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], t) if "\\" in t else t for t in texts]
+
+
+def read_json(data: bytes) -> Any:
+    """Parsed JSON, by the fast parser; by the standard one where NaN stands among attributes (ValueError if broken)."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
 
 
 def npy(array: npt.NDArray[Any]) -> bytes:
@@ -67,11 +76,12 @@ def unpack_nodes(members: Members, at: str) -> list[dict[str, Any]]:
     """The node rows of one side, as plain objects."""
     columns = {f: read_text_column(members[f"{at}/{f}.txt"]) for f in ("ids", "names", "ops", "domains", "scopes")}
     values = read_text_column(members[f"{at}/values.txt"])
-    attributes = json.loads(members[f"{at}/attrs.json"])
+    attributes = read_json(members[f"{at}/attrs.json"])
     wires: dict[str, list[list[str]]] = {}
     for field in ("inputs", "outputs"):
         found: list[list[str]] = [[] for _ in columns["ids"]]
-        for node, value in read_npy(members[f"{at}/{field}.npy"]).T.tolist():
+        places, read = read_npy(members[f"{at}/{field}.npy"]).tolist()
+        for node, value in zip(places, read, strict=True):
             found[node].append(values[value] if value >= 0 else "")
         wires[field] = found
     return [
@@ -104,7 +114,7 @@ def unpack_values(members: Members, at: str) -> dict[str, dict[str, Any]]:
         read_text_column(members[f"{at}/values.txt"]),
         read_text_column(members[f"{at}/value_roles.txt"]),
         read_text_column(members[f"{at}/value_dtypes.txt"]),
-        json.loads(members[f"{at}/value_shapes.json"]),
+        read_json(members[f"{at}/value_shapes.json"]),
         strict=True,
     )
     return {name: {"role": role, "dtype": dtype or None, "shape": shape} for name, role, dtype, shape in columns}
@@ -127,7 +137,7 @@ def unpack_groups(members: Members, at: str) -> list[dict[str, Any]]:
     """The group rows, as plain objects."""
     names, kinds = read_text_column(members[f"{at}/groups.txt"]), read_text_column(members[f"{at}/kinds.txt"])
     confidence = read_npy(members[f"{at}/confidence.npy"]).tolist()
-    rest = json.loads(members[f"{at}/evidence.json"])
+    rest = read_json(members[f"{at}/evidence.json"])
     sides: dict[str, list[list[str]]] = {}
     for side in ("float", "quant"):
         ids = iter(read_text_column(members[f"{at}/{side}.txt"]))

@@ -1,0 +1,1 @@
+"""Layered drawing of a graph: positions for the window, HTML and the archive."""

@@ -1,0 +1,1 @@
+"""What the window shows and does, without a toolkit: fully unit-tested."""
