@@ -163,8 +163,12 @@ class Side:
 
     def producer(self, value: ValueId) -> NodeId | None:
         """The node that makes a value; for a function call the inner node."""
-        made = self.graph.producer_of(value)
-        return None if made is None else made.id
+        return self._producers[value]
+
+    @cached_property
+    def _producers(self) -> tuple[NodeId | None, ...]:
+        made = (self.graph.producer_of(value.id) for value in self.graph.values)
+        return tuple(None if node is None else node.id for node in made)
 
     def root(self, value: ValueId) -> ValueId:
         """The value behind all plumbing: Q/DQ, casts, and operators that only move elements."""

@@ -317,7 +317,7 @@ def _spent_blocks(site: QuantSite) -> tuple[float, int]:
     whole = moved.shape[-1] // params.block_size * params.block_size
     # NOTE: no more is converted than is looked at: float32 copies of large codes would take gigabytes
     few = -(-(1 << 22) // max(math.prod(moved.shape[1:]), 1))
-    values = moved[:few, ..., :whole].astype(np.float32)
+    values = moved[:few, ..., :whole].astype(np.float32, order="C")
     release(codes)
     if params.zero_point is not None:
         zero = np.moveaxis(params.zero_point.astype(np.float32), params.axis, -1)[:few]
@@ -326,9 +326,10 @@ def _spent_blocks(site: QuantSite) -> tuple[float, int]:
     blocks = blocks[: (1 << 22) // params.block_size]
     if not blocks.size:
         return 0.0, 0
-    size = np.sort(np.abs(blocks), axis=1)
-    rest = np.sqrt((size[:, :-1] ** 2).mean(axis=1))
-    spent = (rest < 1.1) & (size[:, -1] >= 4)
+    squares = np.square(blocks)  # NOTE: of whole numbers, so the sums are exact
+    largest = squares.max(axis=1)
+    rest = np.sqrt((squares.sum(axis=1) - largest) / np.float32(params.block_size - 1))
+    spent = (rest < 1.1) & (largest >= 16)
     return float(spent.mean()), int(np.flatnonzero(spent)[0]) if spent.any() else 0
 
 
