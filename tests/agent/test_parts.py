@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,14 @@ def test_cached_segments_make_room(tmp_path: Path) -> None:
     assert cached not in left and kept in left
     with pytest.raises(Refused, match="left"):
         put("d", 500, "more")
+    store.delete(kept)
+    begun, _, _ = store.begin([File("m.onnx", 400, "0" * 64)], "begun")
+    with pytest.raises(Refused, match="left"):
+        put("d", 400, "more")
+    manifest = tmp_path / "default" / "partial" / begun / "manifest.json"
+    os.utime(manifest, (0, 0))  # nobody went on with it for years
+    put("d", 400, "more")
+    assert not manifest.exists()
 
 
 def test_facts_of_a_board(tmp_path: Path) -> None:

@@ -112,7 +112,6 @@ class AgentService:
                 "install the same release of visualquant and visualquant-agent on both",
             )
         store = self._store(context)
-        free = min(self.limits.quota_bytes - store.used_bytes(), shutil.disk_usage(self.root).free)
         return agent_pb2.HelloReply(
             protocol_version=PROTOCOL_VERSION,
             agent_version=__version__,
@@ -122,7 +121,7 @@ class AgentService:
             capabilities=CAPABILITIES,
             device=device.facts(),
             memory_limit_bytes=self.limits.memory_bytes or 0,
-            store_free_bytes=max(free, 0),
+            store_free_bytes=max(store.free_bytes(), 0),
             busy=self._doing,
         )
 
@@ -222,6 +221,7 @@ class AgentService:
             finally:
                 worker.close()
                 self._running.pop(id(worker), None)
+                shutil.rmtree(self.root / "work", ignore_errors=True)  # what a killed worker left
                 event(job["kind"], outcome=outcome, seconds=time.monotonic() - begun, peer=context.peer())
 
     def _death(self, worker: Worker, context: grpc.ServicerContext, job: Dict[str, Any]) -> Refused:

@@ -27,6 +27,8 @@ from visualquant_agent.onnx_scan import scan_file
 
 CACHE_LABEL = "segments of "
 """Labels that begin so are a cache: the oldest go when a new upload needs the room."""
+FORGOTTEN_S = 7 * 86400.0
+"""An upload that nobody went on with for so long makes room as well."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
 KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
@@ -242,6 +244,10 @@ class Store:
         """Bytes of the whole store: models, and uploads as announced."""
         return sum(sum(f.bytes for f in e.files) for e in self._all())
 
+    def free_bytes(self) -> int:
+        """Room that quota and disk leave; may be negative."""
+        return min(self.limits.quota_bytes - self.used_bytes(), shutil.disk_usage(self.root).free)
+
     def _all(self) -> Iterator[Entry]:
         for kind in ("models", "partial"):
             for folder in self.root.glob(f"*/{kind}/*"):
@@ -249,12 +255,18 @@ class Store:
                     yield self._entry(folder)
 
     def _make_room(self, need: int) -> None:
-        free = min(self.limits.quota_bytes - self.used_bytes(), shutil.disk_usage(self.root).free)
-        caches = [e for e in reversed(self.entries()) if e.complete and e.label.startswith(CACHE_LABEL)]
+        free = self.free_bytes()
+        long_ago = time.time() - FORGOTTEN_S
+        caches = [
+            e
+            for e in reversed(self.entries())
+            if (e.complete and e.label.startswith(CACHE_LABEL)) or (not e.complete and e.last_used < long_ago)
+        ]
         for entry in caches:
             if free >= need:
                 return
-            free += self.delete(entry.digest)
+            self.delete(entry.digest)
+            free = self.free_bytes()
         if free < need:
             raise Refused(
                 "RESOURCE_EXHAUSTED",
