@@ -51,7 +51,7 @@ def run_and_measure(
     """
     states = States(feeder.options.state, feeder.partner, runners[0].outputs, runners[1].outputs)
     with contextlib.ExitStack() as stack:
-        job = _Job(float_model, quant_model, alignment, runners, feeder.partner, states, stack)
+        job = Job(float_model, quant_model, alignment, runners, feeder.partner, states, stack)
         done = 0
         for batch in feeder.batches():
             if cancel is not None and cancel():
@@ -65,7 +65,9 @@ def run_and_measure(
         return job.result(done, feeder.notes, feeder.steps)
 
 
-class _Job:
+class Job:
+    """Both models' taps, the statistics that they feed, and the groups that run alone."""
+
     def __init__(
         self,
         float_model: Model,

@@ -123,6 +123,16 @@ class DataRun:
     def __exit__(self, *_error: object) -> None:
         self._opened.close()
 
+    def opened(self) -> tuple[tuple[Runner, Runner], Feeder]:
+        """Both runners and what feeds them.
+
+        Raises:
+            InputError: the runtime refuses the quantized model.
+        """
+        if self._runners is None:
+            raise InputError(self.facts.refusal or "The quantized model can't be run.")
+        return self._runners, self._feeder
+
     def evidence(self, alignment: Alignment) -> ActivationEvidence:
         """Which values a run over the first batch shows to be the same; nothing where a model can't run.
 
