@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.core.quant import QuantParams, ViewStep
-from visualquant.core.tensors import TensorRef
+from visualquant.core.tensors import FileSource, InlineSource, TensorRef
 from visualquant.kernels.api import release
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +27,11 @@ def take(ref: TensorRef, index: Index) -> npt.NDArray[Any]:
         # NOTE: each element brings its page and the pages around it; over a large model that is nearly the whole file
         release(ref)
     return picked
+
+
+def is_plain(ref: TensorRef) -> bool:
+    """Whether the elements of a tensor are a small array as stored, which costs nothing to keep."""
+    return isinstance(ref.source, FileSource | InlineSource) and ref.dtype.bits >= 8 and ref.nbytes < _LARGE_BYTES
 
 
 def _picked(ref: TensorRef, index: Index) -> npt.NDArray[Any]:

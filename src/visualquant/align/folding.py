@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from visualquant.align.arithmetic import MAX_ELEMENTS, evaluate
-from visualquant.align.elements import Floats, Index, Shape, broadcast_back, ravel, take
+from visualquant.align.elements import Floats, Index, Shape, broadcast_back, is_plain, ravel, take
 from visualquant.core.graph import GraphView, NodeView, ValueId
 from visualquant.core.trace import const_ints, static_shape
 
@@ -56,6 +56,7 @@ class Folder:
         self.graph = graph
         self._shapes: dict[ValueId, Shape | None] = {}
         self._small: dict[ValueId, npt.NDArray[Any] | None] = {}
+        self._flat: dict[ValueId, npt.NDArray[Any]] = {}
 
     def shape(self, value: ValueId) -> Shape | None:
         """The shape of a constant value, None for anything that is not constant or that can't be evaluated."""
@@ -181,7 +182,10 @@ class Folder:
         if const is not None:
             if const.size == 0 or int(index.max(initial=0)) >= const.size:
                 return None  # a scale without elements, or one that does not fit
-            return take(const, index).astype(np.float64)
+            if value not in self._flat and is_plain(const):
+                self._flat[value] = const.array().reshape(-1)
+            flat = self._flat.get(value)
+            return (take(const, index) if flat is None else flat[index]).astype(np.float64)
         made = graph.values[value].producer
         shape = self.shape(value)
         if made is None or shape is None or depth > _MAX_DEPTH:

@@ -46,6 +46,7 @@ class Operands:
         self.graph = graph
         self.folder = Folder(graph)
         self._sites: dict[tuple[NodeId, int], QuantSite] = {}
+        self._got: dict[tuple[NodeId, int], Operand | None] = {}
         for site in sites:
             if (
                 site.role != "activation"
@@ -57,6 +58,12 @@ class Operands:
 
     def get(self, node: NodeView, slot: int) -> Operand | None:
         """The constant operand at a slot; None where data reach it or it can't be followed."""
+        key = (node.id, slot)
+        if key not in self._got:
+            self._got[key] = self._get(node, slot)
+        return self._got[key]
+
+    def _get(self, node: NodeView, slot: int) -> Operand | None:
         site = self._sites.get((node.id, slot))
         value = node.input(slot)
         if site is not None and site.codes is not None:

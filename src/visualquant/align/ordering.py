@@ -25,14 +25,18 @@ def canonical_order(
         producer: the node that makes a value.
     """
     behind = [0] * len(graph.nodes)
+    leaves: dict[ValueId | None, object] = {}
     inputs = {v: k for k, v in enumerate(graph.inputs)}
     own = [_own(graph, k) for k in range(len(graph.nodes))]
     made = [tuple(None if v is None else producer(v) for v in found) for found in reads]
     for k in order:
+        for v, p in zip(reads[k], made[k], strict=True):
+            if p is None and v not in leaves:
+                leaves[v] = _leaf(graph, v, inputs)
         parts = [
             (behind[p], graph.nodes[p].outputs.index(v) if v in graph.nodes[p].outputs else -1)
             if p is not None
-            else _leaf(graph, v, inputs)
+            else leaves[v]
             for v, p in zip(reads[k], made[k], strict=True)
         ]
         behind[k] = zlib.crc32(repr((own[k], parts)).encode())
