@@ -179,7 +179,10 @@ def test_the_index_finds_what_is_in_view() -> None:
     assert index.at(float(drawing.x[3]), float(drawing.y[3])) == 3
     folded = strips(drawing, 0.001)
     assert folded[0].first == 0 and folded[-1].last == drawing.shapes.size - 1
-    assert len(folded) <= (bottom - top) * 0.001 / 4 + 3 or all(s.repeats > 1 for s in folded)
+    assert [s.first for s in folded[1:]] == [s.last + 1 for s in folded[:-1]]
+    assert len(folded) <= (bottom - top) * 0.001 / 4 + 3
+    far = strips(drawing, 0.005)
+    assert max(s.repeats for s in far) > 1 and len(far) < drawing.shapes.size
     values = np.full(count, np.nan)
     values[7] = 0.5
     assert np.nanmax(worst_by_piece(drawing, values)) == 0.5

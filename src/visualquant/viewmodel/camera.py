@@ -12,6 +12,7 @@ SMALLEST, LARGEST = 1e-5, 4.0
 READABLE = 0.42
 BOXES_FROM = 0.09
 LEAST_PIXELS = 4.0
+FOLD_PIXELS = 24.0
 STRIP_PIXELS = 26.0
 _SPANS = (300.0, 3_000.0, np.inf)
 
@@ -136,14 +137,18 @@ class Strip:
 
 
 def strips(drawing: Drawing, scale: float) -> list[Strip]:
-    """One box a piece; equal neighbours folded, and what would be thinner than a few pixels put together."""
+    """One box a piece; equal neighbours folded, and what would be thinner than a few pixels put together.
+
+    A fold ends where it is high enough for its label, so that one sees where along the depth the worst pieces are.
+    """
     found: list[Strip] = []
     boxes, shapes = drawing.boxes.tolist(), drawing.shapes.tolist()
     for k, (left, top, right, bottom) in enumerate(boxes):
         if found:
             tip = found[-1]
-            thin = (tip.box[3] - tip.box[1]) * scale < LEAST_PIXELS
-            equal = shapes[tip.last] == shapes[k] and tip.repeats == tip.last - tip.first + 1
+            pixels = (tip.box[3] - tip.box[1]) * scale
+            thin = pixels < LEAST_PIXELS
+            equal = pixels < FOLD_PIXELS and shapes[tip.last] == shapes[k] and tip.repeats == tip.last - tip.first + 1
             if equal or thin:
                 whole = (min(left, tip.box[0]), tip.box[1], max(right, tip.box[2]), bottom)
                 found[-1] = Strip(tip.first, k, tip.repeats + 1 if equal else 1, whole)
