@@ -164,11 +164,11 @@ class Kernel:
     def _prepare(self, args: tuple[Any, ...]) -> None:
         """Makes the signature that the arguments need; threads that come at the same time wait for the first.
 
-        Signatures differ in the element type of their first argument.
+        Signatures differ in the element type of their first argument; where that is a number there is only one.
         """
-        wanted = numba.from_dtype(args[0].dtype)
+        dtype = getattr(args[0], "dtype", None)
         for signature in tuple(self._missing):
-            if signature[0].dtype == wanted:
+            if dtype is None or signature[0].dtype == numba.from_dtype(dtype):
                 with self._lock:
                     self._make(signature)
 

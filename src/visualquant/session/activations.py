@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from visualquant.session.pipeline import align_models, load_model
 from visualquant.session.tap_store import TapStore
 
 Array = npt.NDArray[Any]
+MOST_WORKERS = 8
 
 
 def run_and_measure(
@@ -95,6 +98,11 @@ class Job:
         self.notes: list[str] = []
         self.states = states
         self.steps: dict[tuple[str, str], StepSums] = {}
+        # NOTE: kernels let go of the interpreter, so statistics of several tensors are gathered side by side; where
+        # memory is bounded one after the other, since tensors that wait for their turn take room
+        workers = 1 if runners[0].options.memory_bytes is not None else min(os.cpu_count() or 1, MOST_WORKERS)
+        self.pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 else None
+        self.waiting: list[Future[None]] = []
         self._plan_sites(stack)
         self.alone = GroupsAlone(
             float_model, quant_model, alignment, self.pairs, runners[1].path, runners[1].host_options
@@ -126,31 +134,47 @@ class Job:
             if event.value:
                 floats.put(event.value, event.array)
                 for item in by_float.get(event.value, ()):
-                    item.see(event.array)
+                    self._do(item.see, event.array)
             else:
                 float_outputs = event.outputs
         for event in self.runners[1].tap([(batch.samples, batch.quant_feeds)], self.quant_taps):
             for item in by_quant.get(event.value, ()):
-                x = floats[item.pair.float_tap or ""]
-                if event.array.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
-                    item.reason = "only codes without a known scale exist in the graph that runs"
-                    continue
-                found = reconcile(x, item.pair.value_of(event.array), item.layout)
-                if found is not None:
-                    add_pair(item.cumulative, x, found[0])
-                    item.layout = found[1] or item.layout
-                else:
-                    item.reason = f"shapes differ: {list(x.shape)} and {list(event.array.shape)}"
+                self._do(self._compare, item, floats[item.pair.float_tap or ""], event.array)
             if not event.value:
                 self._outputs(batch, float_outputs, event.outputs)
                 self.states.keep(float_outputs, event.outputs)
         if self.sites:
             for event in self.as_written.tap([(batch.samples, batch.quant_feeds)], set(self.sites)):
                 if event.value in self.sites:
-                    add_range(self.sites[event.value].range_use, event.array)
+                    self._do(add_range, self.sites[event.value].range_use, event.array)
+        self._settle()
         for item, x, y in self.alone.run(self.measured, floats):
             item.isolated = item.isolated or PairSums()
-            add_pair(item.isolated, x, y)
+            self._do(add_pair, item.isolated, x, y)
+        self._settle()
+
+    def _do(self, work: Callable[..., None], *args: Any) -> None:
+        """Runs work now, or beside other work until `_settle`."""
+        if self.pool is None:
+            work(*args)
+        else:
+            self.waiting.append(self.pool.submit(work, *args))
+
+    def _settle(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            future.result()
+
+    def _compare(self, item: MeasuredActivation, x: Array, tapped: Array) -> None:
+        if tapped.dtype.kind in "iu" and item.pair.params is None and x.dtype.kind == "f":
+            item.reason = "only codes without a known scale exist in the graph that runs"
+            return
+        found = reconcile(x, item.pair.value_of(tapped), item.layout)
+        if found is None:
+            item.reason = f"shapes differ: {list(x.shape)} and {list(tapped.shape)}"
+        else:
+            add_pair(item.cumulative, x, found[0])
+            item.layout = found[1] or item.layout
 
     def _plan_sites(self, stack: contextlib.ExitStack) -> None:
         """Quantizers without a float counterpart are seen in the quantized model, run as it is written."""
