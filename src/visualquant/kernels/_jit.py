@@ -164,8 +164,11 @@ class Kernel:
     def _prepare(self, args: tuple[Any, ...]) -> None:
         """Makes the signature that the arguments need; threads that come at the same time wait for the first.
 
-        Signatures differ in the element type of their first argument.
+        Signatures differ in the element type of their first argument; of a kernel with one, that may be a scalar.
         """
+        if len(self._signatures) == 1:
+            self.prepare()
+            return
         wanted = numba.from_dtype(args[0].dtype)
         for signature in tuple(self._missing):
             if signature[0].dtype == wanted:
