@@ -63,9 +63,8 @@ class Hand:
         self.frames(3)
 
     def key(self, name: str) -> None:
-        self._do("keydown", name) if "+" not in name else self._do("key", name)
-        if "+" not in name:
-            self._do("keyup", name)
+        # NOTE: not held while frames pass, which on a busy machine would make the X server repeat it
+        self._do("key", name)
         self.frames(3)
 
     def type(self, text: str) -> None:

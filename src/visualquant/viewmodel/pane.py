@@ -16,6 +16,7 @@ from visualquant.viewmodel.boxes import Boxes, ViewOptions, make_boxes, relative
 from visualquant.viewmodel.camera import READABLE, Camera, Index, fitted
 from visualquant.viewmodel.colours import Coloured
 from visualquant.viewmodel.history import Selection
+from visualquant.viewmodel.requests import Task
 from visualquant.viewmodel.sides import I64, Pair
 
 Bounds = tuple[float, float, float, float]
@@ -49,6 +50,14 @@ def make_picture(pair: Pair, side: SideName, options: ViewOptions, cancel: Calla
     index = Index(drawing, boxes.request.width, boxes.request.height)
     relatives(boxes, np.zeros(0, np.int64))  # NOTE: what it needs is made here, not at the first click
     return Picture(options, boxes, drawing, index, _frames(pair, side, boxes, drawing, index))
+
+
+def draw_picture(pair: Pair, side: SideName, options: ViewOptions, task: Task) -> Picture:
+    """`make_picture` as a job, which says when kernels are compiled: that takes long, once on a machine."""
+    from visualquant.kernels._jit import on_compile
+
+    with on_compile(lambda _kernel: task.say("preparing to draw large graphs (the first time only)", 0, 0)):
+        return make_picture(pair, side, options, task.cancelled)
 
 
 def _frames(pair: Pair, side: SideName, boxes: Boxes, drawing: Drawing, index: Index) -> tuple[tuple[int, Bounds], ...]:

@@ -22,7 +22,7 @@ from visualquant.viewmodel.pane import (
     Picture,
     boxes_of_group,
     describe_box,
-    make_picture,
+    draw_picture,
     selection_words,
 )
 from visualquant.viewmodel.requests import Requests
@@ -126,7 +126,7 @@ class Workspace:
         self.changed()
 
     def _draw(self, pair: Pair, side: SideName, options: ViewOptions) -> None:
-        self.requests.submit(("layout", side), lambda task: make_picture(pair, side, options, task.cancelled))
+        self.requests.submit(("layout", side), lambda task: draw_picture(pair, side, options, task))
 
     def drain(self) -> None:
         """Takes finished background work; called once a frame."""
