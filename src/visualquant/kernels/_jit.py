@@ -132,12 +132,16 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], signatures: tuple[Any, ...], strict: bool) -> None:
-        self._signatures = signatures
-        self._missing = list(signatures) if JIT else []
         # NOTE: numba keys its cache by the file of the kernel alone; helpers and constants live in other files too
         function.__qualname__ = f"{function.__qualname__}_{_sources()}"
-        flags = False if strict else FLAGS
-        self._function = numba.njit(nogil=True, fastmath=flags, error_model="numpy", cache=CACHE is not None)(function)
+        self._plain = function
+        self._flags = False if strict else FLAGS
+        # NOTE: a dispatcher for each element type of the first argument: numba's switch that allows compiling is one
+        # for all signatures of a dispatcher, and a call in another thread must not meet it half-way
+        self._signatures: dict[Any, list[Any]] = {}
+        for signature in signatures:
+            self._signatures.setdefault(_key(signature), []).append(signature)
+        self._ready: dict[Any, Callable[..., Any]] = {} if JIT else dict.fromkeys(self._signatures, function)
         self._lock = threading.Lock()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -146,45 +150,47 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         """Run the kernel; the arguments must fit one of the signatures."""
-        if self._missing:
-            self._prepare(args)
-        return self._function(*args)
+        key = getattr(args[0], "dtype", None)
+        function = self._ready.get(key)
+        return (self._made(key) if function is None else function)(*args)
 
     def interpreted(self, *args: Any) -> Any:
         """Run it as plain Python, compiled or not: for work too small to wait for a compiler."""
-        function = self._function if not JIT else self._function.py_func
-        return function(*args)
+        return self._plain(*args)
 
     def prepare(self) -> None:
         """Compile or load every signature now."""
-        for signature in tuple(self._missing):
-            with self._lock:
-                self._make(signature)
+        for key in self._signatures:
+            self._made(key)
 
-    def _prepare(self, args: tuple[Any, ...]) -> None:
-        """Makes the signature that the arguments need; threads that come at the same time wait for the first.
+    def _made(self, key: Any) -> Callable[..., Any]:
+        """The function for a first argument of this type; threads that come at the same time wait for the first."""
+        with self._lock:
+            if key not in self._ready:
+                if key not in self._signatures:
+                    raise TypeError(f"{self.__name__} takes no first argument of type {key}")
+                self._ready[key] = self._make(self._signatures[key])
+            return self._ready[key]
 
-        Signatures differ in the element type of their first argument; where that is a number there is only one.
-        """
-        dtype = getattr(args[0], "dtype", None)
-        for signature in tuple(self._missing):
-            if dtype is None or signature[0].dtype == numba.from_dtype(dtype):
-                with self._lock:
-                    self._make(signature)
-
-    def _make(self, signature: Any) -> None:
-        if signature not in self._missing:
-            return
+    def _make(self, signatures: list[Any]) -> Callable[..., Any]:
         start = time.perf_counter()
         watcher = _CompileWatcher(self.__name__)
-        self._function.disable_compile(False)
+        made: Any = numba.njit(nogil=True, fastmath=self._flags, error_model="numpy", cache=CACHE is not None)(
+            self._plain
+        )
         with event.install_listener("numba:compile", watcher):
-            self._function.compile(signature)
-        # NOTE: anything else, such as an array with gaps, is a mistake and not a reason to compile for seconds
-        self._function.disable_compile(True)
-        self._missing.remove(signature)
+            for signature in signatures:
+                made.compile(signature)
+        made.disable_compile()  # an array with gaps is a mistake, not a reason to compile for seconds
         self.seconds = (self.seconds or 0.0) + time.perf_counter() - start
         self.from_cache = not watcher.seen and self.from_cache is not False
+        return made  # type: ignore[no-any-return]
+
+
+def _key(signature: tuple[Any, ...]) -> Any:
+    """The numpy type of the first argument's elements; None for a number."""
+    element = getattr(signature[0], "dtype", None)
+    return None if element is None else numba.np.numpy_support.as_dtype(element)
 
 
 class _CompileWatcher(event.Listener):
