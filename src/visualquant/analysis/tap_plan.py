@@ -63,7 +63,7 @@ class TapPair:
         """The tapped array as float values: codes are dequantized as the runtime does, in float32."""
         if self.params is None:
             return tapped
-        if tapped.dtype.kind not in "iu":
+        if tapped.dtype.kind == "f":
             return dequantize(quantize(tapped, self.params), self.params) if self.before_quantizer else tapped
         return dequantize(tapped, self.params)
 
@@ -79,6 +79,10 @@ def dequantize(codes: Array, params: QuantParams) -> npt.NDArray[np.float32]:
 
     The runtime may turn int8 codes into uint8 (shifted by half the range) or back: the tapped type decides.
     """
+    if not params.code_type.is_integer:  # float codes come out of the runtime as bytes
+        stored = params.code_type.numpy
+        values = codes.view(stored) if codes.dtype != stored and codes.dtype.itemsize == stored.itemsize else codes
+        return values.astype(np.float32) * params.broadcast(params.scale, codes.shape).astype(np.float32)
     scale = params.broadcast(params.scale, codes.shape)
     zero = _zero_point(params, scale, codes.shape)
     half = 1 << (8 * codes.dtype.itemsize - 1) if codes.dtype.itemsize < 4 else 0
@@ -153,15 +157,31 @@ class Renamed:
     Attributes:
         name: there.
         params: how codes become values, where codes are what is found there.
+        before_quantizer: it stands before Q → DQ.
     """
 
     name: str
     params: QuantParams | None
+    before_quantizer: bool = False
 
 
 def key_of(site: QuantSite | None, value: ValueId) -> object:
     """One key for all forms of a quantized value: before Q, codes, after DQ."""
     return ("site", id(site)) if site is not None else value
+
+
+def blocked_values(optimised: GraphView) -> set[ValueId]:
+    """Values that the runtime keeps in blocks of channels (NCHWc): the shape is the same, the order is not.
+
+    They come out of its own operators, and pass element-wise ones as they are.
+    """
+    found: set[ValueId] = set()
+    for node_id in optimised.topological:
+        node = optimised.nodes[node_id]
+        own = node.domain == "com.microsoft.nchwc"
+        if node.op_type != "ReorderOutput" and (own or any(v in found for v in node.inputs)):
+            found.update(v for v in node.outputs if v is not None)
+    return found
 
 
 def follow_renames(quant_model: Model, optimised: GraphView, tied: Alignment) -> dict[object, Renamed]:
@@ -174,11 +194,19 @@ def follow_renames(quant_model: Model, optimised: GraphView, tied: Alignment) ->
     """
     made_by, behind = sites_by_value(quant_model), sites_behind(quant_model)
     found: dict[object, Renamed] = {}
-    for tie in tied.values:
-        site = made_by.get(tie.float_value) or behind.get(tie.float_value)
-        params = None if site is None else site.params
-        name = optimised.values[tie.quant_value].name
-        found.setdefault(key_of(site, tie.float_value), Renamed(name, params))
+    blocked = blocked_values(optimised)
+    # A value behind its quantizer is taken first: what stands before it has to be quantized here.
+    for before in (False, True):
+        for tie in tied.values:
+            if tie.quant_value in blocked:
+                continue
+            site = (behind if before else made_by).get(tie.float_value)
+            if before and (site is None or tie.float_value in made_by):
+                continue
+            params = None if site is None else site.params
+            early = before and params is not None and params.code_type.is_integer
+            renamed = Renamed(optimised.values[tie.quant_value].name, params, early)
+            found.setdefault(key_of(site, tie.float_value), renamed)
     return found
 
 
@@ -223,7 +251,7 @@ def plan_taps(
             params = None if coded is None else coded.params
         early = False
         if quant_tap is None and renamed is not None and key in renamed:
-            quant_tap, params = renamed[key].name, renamed[key].params
+            quant_tap, params, early = renamed[key].name, renamed[key].params, renamed[key].before_quantizer
         if quant_tap is None and site is not None and quant_graph.values[tie.quant_value].name in quant_names:
             early = site.params is not None and site.params.code_type.is_integer
             quant_tap, params = (quant_graph.values[tie.quant_value].name, site.params) if early else (None, None)
