@@ -33,6 +33,7 @@ class MeasuredActivation:
         sample: float values of the first samples, for checks that need the values themselves.
         low, high: of the finite float values.
         reason: why the tapped tensor could not be compared although it was seen.
+        calibration: smallest and largest float value over the calibration samples, where they are at hand.
     """
 
     pair: TapPair
@@ -44,6 +45,16 @@ class MeasuredActivation:
     low: float = math.inf
     high: float = -math.inf
     reason: str | None = None
+    calibration: tuple[float, float] | None = None
+
+    @property
+    def beyond_calibration(self) -> bool | None:
+        """True where values leave what calibration showed by a tenth of it; None where that is not known."""
+        if self.calibration is None or self.range_use is None or not self.range_use.n:
+            return None
+        low, high = self.calibration
+        margin = (high - low) / 10
+        return self.range_use.seen_low < low - margin or self.range_use.seen_high > high + margin
 
     def see(self, x: Array) -> None:
         """Takes note of float values: range, use of the quantizer's range, and the first of them as a sample."""

@@ -294,6 +294,7 @@ class ActivationRow:
         cumulative: the whole quantized model against the float model.
         isolated: the group alone, fed with float values.
         range_float: observed; range_quant: of the quantizer's codes.
+        range_calibration: observed over the calibration samples, where they are at hand.
         observable: False where the value no longer exists in a graph that runs; `reason` says why.
     """
 
@@ -307,6 +308,7 @@ class ActivationRow:
     isolated: Mapping[str, Number] = dataclasses.field(default_factory=dict)
     range_float: tuple[Number, Number] | None = None
     range_quant: tuple[Number, Number] | None = None
+    range_calibration: tuple[Number, Number] | None = None
     clipped_share: Real | None = None
     range_used: Real | None = None
     observable: bool = True

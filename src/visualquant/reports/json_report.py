@@ -20,6 +20,7 @@ SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
 _NUMERIC = frozenset(
     {"metrics", "quantiles", "numbers", "range", "what_if", "worst_channels", "measured_gain", "changed_value"}
     | {"sqnr_db_median", "sqnr_db_worst", "output_sqnr_db", "cumulative", "isolated", "range_float", "range_quant"}
+    | {"range_calibration"}
     | {"float_margin", "quant_margin", "by_class", "by_group"}
 )
 # The bulk of a large report, without such texts. Converted in parts: one call would stop every other thread.

@@ -83,15 +83,17 @@ def _task(row: TaskRow) -> Text:
 def _activations(report: Report, top: int) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
     table.title = "Activations, worst of their own first"
+    calibrated = any(a.range_calibration is not None for a in report.activations)
     for title, justify in (
         ("value", "left"),
         ("alone dB", "right"),
         ("in the model dB", "right"),
         ("float range", "left"),
+        *((("calibration saw", "left"),) if calibrated else ()),
         ("codes reach", "left"),
         ("clipped", "right"),
     ):
-        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(title, justify=justify, no_wrap=True)
 
     def key(row: ActivationRow) -> float:
         own = as_float(row.isolated.get("sqnr_db"))
@@ -104,6 +106,7 @@ def _activations(report: Report, top: int) -> Table:
             decibel(row.isolated.get("sqnr_db")),
             decibel(row.cumulative.get("sqnr_db")),
             _span(row.range_float),
+            *((_span(row.range_calibration),) if calibrated else ()),
             _span(row.range_quant),
             share(row.clipped_share),
         )

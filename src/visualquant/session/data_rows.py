@@ -77,6 +77,7 @@ def activation_rows(float_model: Model, quant_model: Model, run: RunResult) -> t
                 isolated={} if item.isolated is None else item.isolated.metrics(),
                 range_float=seen,
                 range_quant=site_range,
+                range_calibration=item.calibration,
                 clipped_share=None if use is None or not use.n else use.clipped_share,
                 range_used=None if use is None else use.range_used,
                 observable=pair.observable and item.reason is None,

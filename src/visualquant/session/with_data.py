@@ -24,6 +24,7 @@ from visualquant.runtime.runner import Runner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
 from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.session.activations import run_and_measure
+from visualquant.session.coverage import calibration_ranges
 from visualquant.session.data_rows import RUN_ID, activation_rows, latency_row, output_rows, run_rows, task_rows
 from visualquant.session.data_sections import DataSections
 from visualquant.session.probe import measured_likeness
@@ -169,6 +170,7 @@ class DataRun:
                 raise
             self.facts.refusal = str(failure)
             return _nothing_run(self.facts)
+        self._see_calibration(run)
         return DataSections(
             runs=run_rows(self._file, self._runners, run),
             activations=activation_rows(*self._models, run),
@@ -178,6 +180,22 @@ class DataRun:
             run=run,
             facts=self.facts,
         )
+
+    def _see_calibration(self, run: RunResult) -> None:
+        """Notes what calibration showed of each value, where its samples are at hand and no state ties them."""
+        samples = _calibration(self._file, self._options, self._inputs)
+        if samples is None or self._options.feeds.state or self._runners is None:
+            return
+        items = [i for i in run.activations if i.range_use is not None and i.pair.float_tap is not None]
+        try:
+            ranges = calibration_ranges(
+                samples, self._runners, self._feeder.options, {i.pair.float_tap or "" for i in items}, self._cancel
+            )
+        except InputError as error:
+            run.notes.append(f"The calibration samples were not run: {error}")
+            return
+        for item in items:
+            item.calibration = ranges.get(item.pair.float_tap or "")
 
     def _task(self, run: RunResult) -> tuple[TaskRow, ...]:
         rows = task_rows(run, self.facts)
@@ -197,6 +215,21 @@ def _samples(options: DataOptions, runner: Runner) -> SampleFile:
     if options.data == RANDOM:
         return random_samples({n: (i.shape, runner.input_dtype(n)) for n, i in runner.inputs.items()})
     return read_samples(options.data, options.images)
+
+
+def _calibration(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> SampleFile | None:
+    """The calibration samples of all inputs that take samples; None where one has none."""
+    other = file if options.calibration is None else read_samples(options.calibration, options.images)
+    free = [n for n in inputs if n not in options.feeds.constants]
+    found = {}
+    for name in free:
+        array = other.calibration(name)
+        if array is None and other is not file:
+            array = other.validation(name, only=len(free) == 1)
+        if array is None:
+            return None
+        found[name] = array
+    return SampleFile(other.name, found)
 
 
 def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> int:

@@ -79,7 +79,7 @@ def clip_level_db(use: RangeUse) -> float | None:
 
 def clipping(context: DataContext) -> Iterator[Draft]:
     """ACT_CLIPPED, and DATA_NARROW_CALIBRATION where several ranges are too narrow at once."""
-    narrow: list[Draft] = []
+    narrow: list[tuple[Draft, tuple[float, float] | None]] = []
     for item in context.run.activations:
         use, maker = item.range_use, context.maker(item)
         if use is None or (level := clip_level_db(use)) is None:
@@ -88,7 +88,8 @@ def clipping(context: DataContext) -> Iterator[Draft]:
             continue
         draft = context.draft(item, "ACT_CLIPPED", *_clipped(context.name(item), use, level))
         draft = dataclasses.replace(draft, numbers={"clipped_share": use.clipped_share, "sqnr_db_of_range": level})
-        narrow += [draft] if level < 20 else []
+        if level < 20 and item.beyond_calibration is not False:  # calibration that showed it chose to clip it
+            narrow.append((draft, item.calibration))
         yield draft
     for site in context.run.sites:
         level = clip_level_db(site.range_use)
@@ -107,12 +108,14 @@ def clipping(context: DataContext) -> Iterator[Draft]:
                 settings=exclude_setting(context.files.quant_model, _name_of(context.files.graph, value.producer)),
             )
     if len(narrow) >= NARROW_SITES:
+        first, shown = narrow[0]
+        saw = "" if shown is None else f" It reached [{shown[0]:.4g}, {shown[1]:.4g}] there."
         yield dataclasses.replace(
-            narrow[0],
+            first,
             code="DATA_NARROW_CALIBRATION",
             severity="warning",
-            what=f"{len(narrow)} activation ranges are too narrow for these samples, the first "
-            f"{narrow[0].float_value!r}: the calibration data did not show such inputs.",
+            what=f"{len(narrow)} activation ranges are too narrow for these samples, the first {first.float_value!r}: "
+            f"the calibration data did not show such inputs.{saw}",
             effect=19.0,
             numbers={"ranges": len(narrow)},
             settings=None,
