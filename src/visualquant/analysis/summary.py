@@ -90,9 +90,8 @@ def _verdict(alignment: Alignment, findings: Sequence[Finding], levels: Sequence
     loud = [f for f in findings if f.severity != "info"]
     errors = sum(f.severity == "error" for f in loud)
     if errors:
-        return (
-            f"{errors} finding{'s' * (errors > 1)} that cost accuracy now; the first is {loud[0].code}: {loud[0].what}"
-        )
+        counted = f"{errors} findings cost" if errors > 1 else "1 finding costs"
+        return f"{counted} accuracy now; the first is {loud[0].code}: {loud[0].what}"
     if loud:
         return f"Nothing is broken; the first thing to look at is {loud[0].code}: {loud[0].what}"
     if levels:
