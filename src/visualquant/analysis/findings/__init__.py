@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from visualquant.analysis.findings import causes, data, graph, pairs, ranking, weights
+from visualquant.analysis.findings import causes, data, graph, pairs, ranking, weights, wiring
 from visualquant.analysis.findings.context import Context, finish
 from visualquant.core.alignment import Alignment
 from visualquant.core.model import Model
 from visualquant.core.report import Finding
 
-RULES = (*weights.RULES, *graph.RULES, *pairs.RULES)
+RULES = (*weights.RULES, *graph.RULES, *pairs.RULES, *wiring.RULES)
 
 
 # Rules that need no float model.
