@@ -1,8 +1,9 @@
 """Time and memory of alignment on generated decoders: python benchmarks/align_scale.py [NODES ...].
 
-Two pairs a size: one whose larger (quantized) side has that many nodes, and one whose float side does; each in a
-process of its own, the quantized side scrambled (inner names replaced, order shuffled). Prints CPU seconds and the
-peak resident memory, graphs included, and how the time grew against n·log n (1 or less: no faster).
+Three pairs a size: one with that many nodes on either side (weights in 4-bit blocks), one whose larger (QDQ) side has
+that many, and one whose float side does; each in a process of its own, the quantized side scrambled (inner names
+replaced, order shuffled), its schemes read beforehand. Prints CPU seconds and the peak resident memory, graphs
+included, and how the time grew against n·log n (1 or less: no faster).
 """
 
 from __future__ import annotations
@@ -18,20 +19,29 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "align"))
 
-from build import decoder, quantized
+from build import blocked, decoder, quantized
 
 from visualquant.align import align
+from visualquant.formats.scheme import find_sites
 
 # Nodes of one layer of the generated decoder, float and quantized.
 FLOAT_NODES, QUANT_NODES = 37, 66
 
 
-def measure(layers: int) -> dict[str, float]:
+FORMS = {
+    "either": (blocked, FLOAT_NODES),
+    "quantized": (quantized, QUANT_NODES),
+    "float": (quantized, FLOAT_NODES),
+}
+
+
+def measure(form: str, layers: int) -> dict[str, float]:
     """Sizes, CPU seconds, peak memory, and the share of float nodes grouped with their own counterpart."""
     net = decoder(layers)
-    float_graph, quant_graph = net.view(), quantized(net).view(random.Random(1), rename=True)
+    float_graph, quant_graph = net.view(), FORMS[form][0](net).view(random.Random(1), rename=True)
+    sites = find_sites(quant_graph).sites
     start = time.process_time()
-    alignment = align(float_graph, quant_graph)
+    alignment = align(float_graph, quant_graph, quant_sites=sites)
     seconds = time.process_time() - start
     tied = sum(len(g.float_nodes) == 1 and bool(g.quant_nodes) for g in alignment.groups)
     return {
@@ -45,13 +55,13 @@ def measure(layers: int) -> dict[str, float]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--layers"]:
-        print(json.dumps(measure(int(sys.argv[2]))))
+        print(json.dumps(measure(sys.argv[2], int(sys.argv[3]))))
         return
     sizes = [int(x) for x in sys.argv[1:]] or [5_000, 50_000]
-    for what, nodes_a_layer in (("quantized", QUANT_NODES), ("float", FLOAT_NODES)):
+    for what, (_, nodes_a_layer) in FORMS.items():
         rows = []
         for size in sizes:
-            command = [sys.executable, __file__, "--layers", str(size // nodes_a_layer)]
+            command = [sys.executable, __file__, "--layers", what, str(size // nodes_a_layer)]
             row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             rows.append(row)
             print(

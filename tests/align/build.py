@@ -167,3 +167,26 @@ def quantized(net: Net, every: int = 1) -> Net:
                 inputs.append(out.add("DequantizeLinear", code, scale, zero, out=f"{op.outputs[0]}.{slot}.dq"))
         out.ops.append(dataclasses.replace(op, inputs=tuple(inputs)))
     return out
+
+
+def blocked(net: Net, block_size: int = 16) -> Net:
+    """Each MatMul with a stored weight as MatMulNBits of 4-bit blocks: as many nodes as before."""
+    out = net.copy()
+    out.ops = []
+    for op in net.ops:
+        weight = net.constants.get(op.inputs[1]) if op.op_type == "MatMul" else None
+        if weight is None or weight.ndim != 2 or weight.shape[0] % block_size:
+            out.ops.append(op)
+            continue
+        k, n = weight.shape
+        rows = weight.T.astype(np.float64).reshape(n, k // block_size, block_size)
+        step = np.maximum(np.abs(rows).max(axis=2, keepdims=True), 1e-9) / 7
+        codes = (np.clip(np.rint(rows / step), -8, 7) + 8).astype(np.uint8)
+        name = op.inputs[1]
+        packed = out.const(f"{name}.q", codes[..., ::2] | codes[..., 1::2] << 4)
+        scales = out.const(f"{name}.s", step.astype(np.float32).reshape(-1))
+        out.constants.pop(name, None)
+        attributes: dict[str, Attribute] = {"K": k, "N": n, "bits": 4, "block_size": block_size}
+        inputs = (op.inputs[0], packed, scales)
+        out.ops.append(Op("MatMulNBits", inputs, op.outputs, attributes, op.name, "com.microsoft"))
+    return out
