@@ -80,3 +80,13 @@ def test_bad_pins_are_a_sentence(
     pins.write_text(text)
     assert run(["compare", *files[:2], "--map", str(pins)]) == 2
     assert "pins file" in capsys.readouterr().err
+
+
+def test_samples_are_told_of_the_first_file_only(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(8, 16)).astype(np.float32))
+    assert run(["compare", *files, "--data", str(tmp_path / "d.npz")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("8 samples of d.npz") == 1 and shown.count("\noutput ") == 1

@@ -23,7 +23,7 @@ def run_block(report: Report, top: int) -> RenderableType:
     """Outputs, task, drift along the depth, and time."""
     lines: list[RenderableType] = [Text("On the samples", style="bold")]
     for run in report.runs:
-        if run.model != "quant" or (report.devices and run.id != SHOWN_RUN):
+        if run.id != SHOWN_RUN:
             continue
         verified = {True: "taps change nothing (checked)", False: "TAPS CHANGE THE OUTPUT", "not checked": ""}
         random = "random " if run.data.get("random") else ""
@@ -35,7 +35,7 @@ def run_block(report: Report, top: int) -> RenderableType:
             )
         )
         lines += [Text(safe_text(note), style="yellow") for note in run.notes]
-    for row in _shown(report, report.outputs):
+    for row in _shown(report.outputs):
         metrics = row.metrics
         parts = [f"output {safe_text(row.quant_value, 40)}: SQNR {decibel(metrics.get('sqnr_db'))} dB"]
         if "top1_agreement" in metrics:
@@ -43,7 +43,7 @@ def run_block(report: Report, top: int) -> RenderableType:
         if "logit_kl" in metrics:
             parts.append(f"KL {short(metrics['logit_kl'])} nats")
         lines.append(Text(", ".join(parts)))
-    lines += [_task(row) for row in _shown(report, report.task)]
+    lines += [_task(row) for row in _shown(report.task)]
     names = {g.group: g for g in report.alignment}
     first = report.summary.first_diverging
     if first is not None and first in names:
@@ -55,9 +55,9 @@ def run_block(report: Report, top: int) -> RenderableType:
     return Group(*lines)
 
 
-def _shown(report: Report, rows: Sequence[_Row]) -> list[_Row]:
-    """Where devices ran, the first one's rows: the others stand in a table of their own."""
-    return [r for r in rows if not report.devices or r.run == SHOWN_RUN]
+def _shown(rows: Sequence[_Row]) -> list[_Row]:
+    """The rows of the first file and the first device: others stand in tables of their own."""
+    return [r for r in rows if r.run == SHOWN_RUN]
 
 
 def _task(row: TaskRow) -> Text:
@@ -100,7 +100,7 @@ def _activations(report: Report, top: int) -> Table:
         whole = as_float(row.cumulative.get("sqnr_db"))
         return own if own is not None else 1000 + whole if whole is not None else 5000.0
 
-    for row in sorted(_shown(report, report.activations), key=key)[:top]:
+    for row in sorted(_shown(report.activations), key=key)[:top]:
         table.add_row(
             Text(safe_text(row.float_value, 40)),
             decibel(row.isolated.get("sqnr_db")),
