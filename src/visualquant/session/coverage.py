@@ -41,9 +41,8 @@ def calibration_ranges(
     for batch in Feeder(samples, *runners, limited).batches():
         if cancel is not None and cancel():
             raise CancelledError("Stopped before all calibration samples were run.")
-        seen = [(INPUT + name, array) for name, array in batch.float_feeds.items()]
-        for name, array in seen:
-            _widen(found, name, finite_extrema(array))
+        for name, array in batch.float_feeds.items():
+            _widen(found, INPUT + name, finite_extrema(array))
         for event in runners[0].tap([(batch.samples, batch.float_feeds)], wanted):
             if event.value and event.array.dtype.kind == "f":
                 _widen(found, event.value, finite_extrema(event.array))

@@ -189,11 +189,15 @@ class GroupsAlone:
         try:
             self._models.append((IsolatedModel(proto, parts, self._options), parts))
         except Exception as error:  # NOTE: the runtime and protobuf raise classes of their own
-            if len(parts) == 1:
-                self._leave_out(parts[0], error)
-                return
-            for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :]):
-                self._open(proto, half)
+            self._open_halves(proto, parts, error)
+
+    def _open_halves(self, proto: onnx.ModelProto, parts: list[Part], error: Exception) -> None:
+        """After a failure of all parts at once; a single one is left out."""
+        if len(parts) == 1:
+            self._leave_out(parts[0], error)
+            return
+        for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :]):
+            self._open(proto, half)
 
     def _run(self, model: IsolatedModel, parts: list[Part], floats: TapStore) -> dict[tuple[str, str], Array]:
         feeds = {}
@@ -205,12 +209,8 @@ class GroupsAlone:
         except Exception as error:  # NOTE: the runtime raises classes of its own
             assert self._models is not None
             self._models.remove((model, parts))
-            if len(parts) == 1:
-                self._leave_out(parts[0], error)
-                return {}
-            start, proto = len(self._models), onnx.load(self._path)
-            for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :]):
-                self._open(proto, half)
+            start = len(self._models)
+            self._open_halves(onnx.load(self._path), parts, error)
             found: dict[tuple[str, str], Array] = {}
             for smaller, fewer in self._models[start:]:
                 found |= self._run(smaller, fewer, floats)

@@ -20,7 +20,7 @@ from visualquant.runtime.feeds import Feeder, FeedOptions
 from visualquant.runtime.images import ImageOptions
 from visualquant.runtime.local import LocalRunner
 from visualquant.runtime.memory_watch import MemoryWatch
-from visualquant.runtime.runner import Runner
+from visualquant.runtime.runner import Array, Runner
 from visualquant.runtime.samples import RANDOM, SampleFile, digests, random_samples, read_samples
 from visualquant.runtime.sessions import FailedRunError, RefusedError
 from visualquant.session.activations import run_and_measure
@@ -99,7 +99,11 @@ class DataRun:
             self.facts.is_random = self._file.is_random
             self.facts.labels = self._file.labels(list(float_runner.inputs))
             self.facts.groups = self._file.groups()
-            self.facts.reused = _reused(self._file, options, list(float_runner.inputs))
+            self._calibration_file = self._file
+            if options.calibration is not None:
+                self._calibration_file = read_samples(options.calibration, options.images)
+            self._free = [n for n in self._inputs if n not in options.feeds.constants]
+            self.facts.reused = _reused(self._file, self._calibration_file, self._free)
             try:
                 quant_runner = stack.enter_context(open_quant(paths[1], options.quant))
             except RefusedError as refusal:
@@ -183,7 +187,7 @@ class DataRun:
 
     def _see_calibration(self, run: RunResult) -> None:
         """Notes what calibration showed of each value, where its samples are at hand and no state ties them."""
-        samples = _calibration(self._file, self._options, self._inputs)
+        samples = _calibration(self._file, self._calibration_file, self._free)
         if samples is None or self._options.feeds.state or self._runners is None:
             return
         items = [i for i in run.activations if i.range_use is not None and i.pair.float_tap is not None]
@@ -217,30 +221,28 @@ def _samples(options: DataOptions, runner: Runner) -> SampleFile:
     return read_samples(options.data, options.images)
 
 
-def _calibration(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> SampleFile | None:
+def _calibration_of(name: str, file: SampleFile, other: SampleFile, *, only: bool) -> Array | None:
+    """The calibration samples of an input; in a file of their own they need no `calib_`."""
+    array = other.calibration(name)
+    return other.validation(name, only=only) if array is None and other is not file else array
+
+
+def _calibration(file: SampleFile, other: SampleFile, free: Sequence[str]) -> SampleFile | None:
     """The calibration samples of all inputs that take samples; None where one has none."""
-    other = file if options.calibration is None else read_samples(options.calibration, options.images)
-    free = [n for n in inputs if n not in options.feeds.constants]
     found = {}
     for name in free:
-        array = other.calibration(name)
-        if array is None and other is not file:
-            array = other.validation(name, only=len(free) == 1)
+        array = _calibration_of(name, file, other, only=len(free) == 1)
         if array is None:
             return None
         found[name] = array
     return SampleFile(other.name, found)
 
 
-def _reused(file: SampleFile, options: DataOptions, inputs: Sequence[str]) -> int:
-    other = file if options.calibration is None else read_samples(options.calibration, options.images)
-    free = [n for n in inputs if n not in options.feeds.constants]
+def _reused(file: SampleFile, other: SampleFile, free: Sequence[str]) -> int:
     columns: tuple[list[list[str]], list[list[str]]] = ([], [])
     for name in free:
         only = len(free) == 1
-        ours, theirs = file.validation(name, only=only), other.calibration(name)
-        if theirs is None and other is not file:
-            theirs = other.validation(name, only=only)
+        ours, theirs = file.validation(name, only=only), _calibration_of(name, file, other, only=only)
         if ours is None or theirs is None or not ours.ndim or not theirs.ndim or ours.shape[1:] != theirs.shape[1:]:
             continue
         columns[0].append(digests(np.asarray(ours)))

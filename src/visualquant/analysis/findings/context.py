@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from visualquant.analysis.tap_plan import sites_by_value
 from visualquant.analysis.weights import MeasuredWeight
 from visualquant.core.alignment import Alignment
 from visualquant.core.catalogue import CATALOGUE
@@ -58,16 +59,7 @@ class Context:
     @cached_property
     def activation_at(self) -> dict[ValueId, QuantSite]:
         """The activation site by each value that it makes: codes and dequantized tensors."""
-        found: dict[ValueId, QuantSite] = {}
-        for site in self.quant_model.activation_sites:
-            found.setdefault(site.value, site)
-            if site.dequantized is not None:
-                found.setdefault(site.dequantized, site)
-            for node_id in site.nodes:
-                for out in self.graph.nodes[node_id].outputs:
-                    if out is not None:
-                        found.setdefault(out, site)
-        return found
+        return sites_by_value(self.quant_model)
 
     @cached_property
     def plumbing(self) -> frozenset[NodeId]:
